@@ -28,8 +28,7 @@ Tensor alloc_sums(Arena& arena, int64_t C) {
 }
 
 WeightGradient weight_gradient(LayerContext& ctx, int id) {
-  const Tensor dw = ctx.params.grad(id);
-  return {dw, !ctx.params.overwrites(id)};
+  return {ctx.params.grad(id), !ctx.overwrites_gradients};
 }
 
 Tensor partial_gradient(LayerContext& ctx, int id, const Tensor& partial) {

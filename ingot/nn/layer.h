@@ -36,6 +36,8 @@ struct LayerContext {
   Stream& stream;
   DropoutState dropout;
   Fp8State* fp8 = nullptr;  // for training; null in evaluation and generation, which do not use FP8
+  // Products write the gradients of the unit's weights instead of adding to them (Transformer::open_gradients).
+  bool overwrites_gradients = false;
 };
 
 // Dropout sites of the model: 0 is the embedding, 2 l + 1 and 2 l + 2 are the outputs of block l's

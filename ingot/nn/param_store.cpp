@@ -1,6 +1,7 @@
 #include "ingot/nn/param_store.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "ingot/core/philox.h"
 #include "ingot/core/staging.h"
@@ -63,26 +64,96 @@ Tensor view(const Tensor& flat, const ParamSpec& spec) {
 
 Tensor ParamStore::weight(int id) {
   if (id < 0) return {};
-  const ParamSpec& spec = list_[id];
+  const ParamSpec& spec = held_[id];
   return spec.is_vector() ? master(id) : view(get(spec.unit).compute, spec);
 }
 
 Tensor ParamStore::master(int id) {
-  const ParamSpec& spec = list_[id];
+  const ParamSpec& spec = held_[id];
   const UnitBuffers& unit = get(spec.unit);
-  if (unit.master.elements() == list_.unit_elements(spec.unit)) return view(unit.master, spec);
+  if (unit.master.elements() == held_.unit_elements(spec.unit)) return view(unit.master, spec);
   if (!spec.is_vector()) return view(unit.grad, spec);
   return unit.master.rows(spec.vector_offset, spec.vector_offset + spec.elements());
 }
 
 Tensor ParamStore::best_weight(int id) {
-  const UnitBuffers& unit = get(list_[id].unit);
-  return unit.master.elements() == list_.unit_elements(list_[id].unit) ? master(id) : weight(id);
+  const UnitBuffers& unit = get(held_[id].unit);
+  return unit.master.elements() == held_.unit_elements(held_[id].unit) ? master(id) : weight(id);
 }
 
 Tensor ParamStore::grad(int id) {
   if (id < 0) return {};
-  return view(get(list_[id].unit).grad, list_[id]);
+  return view(buffers(held_[id].unit).grad, held_[id]);
+}
+
+TrainingStore::TrainingStore(const ParamList& held, Masters masters) : ParamStore(held), masters_(masters) {
+  state_.has_gradients.assign(static_cast<size_t>(held.units()), true);  // zeros
+  begin_completing();
+}
+
+void TrainingStore::place(const ParamList& model, StoreRanks ranks) {
+  list_ = &model;
+  ranks_ = std::move(ranks);
+  is_sharded_ = ranks_.shards.count > 1 || ranks_.tensor.count > 1 || ranks_.is_owner;
+}
+
+void TrainingStore::add(std::unique_ptr<GradientReduction> reduction) {
+  if (reduction->arena()) arenas_.push_back(reduction->arena());
+  if (reduction->when == GradientReduction::When::kUnit) sums_units_ = true;
+  reductions_.push_back(std::move(reduction));
+}
+
+void TrainingStore::begin_step() { state_.has_gradients.assign(state_.has_gradients.size(), false); }
+
+// The units of other stages need no gradients.
+void TrainingStore::begin_completing() {
+  state_.is_complete.clear();
+  for (int unit = 0; unit < held_.units(); ++unit)
+    state_.is_complete.push_back(held_.unit_elements(unit) == 0);
+}
+
+void TrainingStore::complete(int unit) {
+  if (!sums_units_) return;
+  std::vector<bool>::reference is_complete = state_.is_complete[static_cast<size_t>(unit)];
+  INGOT_CHECK(!is_complete, "TrainingStore: unit {} is complete twice in one step", unit);
+  is_complete = true;
+  for (const auto& reduction : reductions_) reduction->start_unit(unit, state_.is_complete);
+}
+
+void TrainingStore::wait_messages() {
+  wait_memory();
+  for (const auto& reduction : reductions_) reduction->wait();
+}
+
+void TrainingStore::wait_gradients() {
+  end_memory_step();
+  if (!is_last_micro_) return;
+  for (size_t unit = 0; sums_units_ && unit < state_.is_complete.size(); ++unit)
+    INGOT_CHECK(state_.is_complete[unit], "TrainingStore: unit {} had no gradients in this step", unit);
+  for (const auto& reduction : reductions_) {
+    reduction->start_step();
+    reduction->wait();
+  }
+  begin_completing();
+}
+
+std::vector<ParamShard> TrainingStore::shards() {
+  std::vector<ParamShard> shards = held_shards();
+  for (ParamShard& shard : shards) shard.is_counted = is_owner(shard.id);
+  return shards;
+}
+
+Replicas TrainingStore::replicas(int id) const {
+  if (!is_owner(id)) return {0, 0};
+  const Replicas &data = ranks_.data, copies = list()[id].is_sharded() ? Replicas{} : ranks_.tensor;
+  return {copies.count * data.count, copies.index * data.count + data.index};
+}
+
+Replicas TrainingStore::shard_group(int id) const {
+  if (!is_owner(id)) return {0, 0};
+  const Replicas &data = ranks_.data, &shards = ranks_.shards, &tensor = ranks_.tensor;
+  return {tensor.count * shards.count * data.count,
+          (tensor.index * shards.count + shards.index) * data.count + data.index};
 }
 
 namespace {
@@ -123,28 +194,25 @@ ResidentStore::ResidentStore(const ParamList& list, DType compute, bool has_grad
     units_.push_back(unit);
   }
   arenas_ = {&params_, &grads_};
-  has_old_gradient_.resize(list.specs().size());
 }
 
-void ResidentStore::begin_step() {
-  for (size_t p = 0; p < has_old_gradient_.size(); ++p)
-    has_old_gradient_[p] = list()[static_cast<int>(p)].is_overwritten;
+// The update has zeroed the gradients that are not overwritten.
+OldGradients ResidentStore::open_gradients(int unit) {
+  std::vector<bool>::reference has_gradients = state_.has_gradients[static_cast<size_t>(unit)];
+  const OldGradients old = has_gradients ? OldGradients::kNone : OldGradients::kOverwritten;
+  has_gradients = true;
+  return old;
 }
 
-bool ResidentStore::overwrites(int id) {
-  const bool had = has_old_gradient_[static_cast<size_t>(id)];
-  has_old_gradient_[static_cast<size_t>(id)] = false;
-  return had;
+void ResidentStore::start_reduction(int unit) {
+  if (is_last_micro()) complete(unit);
 }
 
-// The graph has overwritten what was old.
-void ResidentStore::replayed() { has_old_gradient_.assign(has_old_gradient_.size(), false); }
-
-std::vector<ParamShard> ResidentStore::shards() {
+std::vector<ParamShard> ResidentStore::held_shards() {
   std::vector<ParamShard> shards;
-  for (size_t p = 0; p < list().specs().size(); ++p) {
+  for (size_t p = 0; p < held().specs().size(); ++p) {
     const int id = static_cast<int>(p);
-    const ParamSpec& spec = list()[id];
+    const ParamSpec& spec = held()[id];
     const UnitBuffers& unit = get(spec.unit);
     const int64_t n = spec.elements(), begin = spec.offset, end = begin + n;
     const bool is_bf16_alone = masters() != Masters::kF32 && !spec.is_vector();

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -47,7 +48,7 @@ struct ParamSpec {
   Init init = Init::kNormal;
   double init_std = 0;
   int64_t padding_rows = 0;  // last rows of a padded (logical) table, initialised to zero
-  // True if the first gradient of a step is written over that of the last one (ParamStore::overwrites).
+  // True if the first gradient of a step is written over that of the last one, and not added to zeros.
   bool is_overwritten = false;
   std::vector<int64_t> fused_rows = {};  // logical rows of each matrix if several are fused; empty: one
   TensorSlice slice = {};                // empty rows: every rank has the whole tensor
@@ -111,20 +112,34 @@ struct UnitBuffers {
   Tensor grad;     // f32; empty in a store for inference
 };
 
-// The store of a model's parameters. The model calls prefetch before it will need a unit, get when it
-// needs it, release when it is done with it for now, and grad_ready once all gradients of the unit in this
-// micro-batch have been added.
+// What the memory of a unit's gradients holds when it is opened, besides zeros and gradients of this step.
+enum class OldGradients {
+  kNone,
+  kOverwritten,  // those of an earlier step, in the parameters whose spec is is_overwritten
+  kAll           // those of another unit or of another micro-batch, in all parameters
+};
+
+// The store of a model's parameters. The model calls prefetch before it will need a unit, and get, which may wait, when it
+// needs it. It calls open_gradients before the first gradient of a unit in the head's forward and in backward, and
+// start_reduction once all gradients of the unit in this micro-batch have been added.
 class ParamStore {
  public:
-  explicit ParamStore(const ParamList& list) : list_(list) {}
+  explicit ParamStore(const ParamList& held) : held_(held) {}
   virtual ~ParamStore() = default;
 
   virtual void prefetch([[maybe_unused]] int unit) {}
   virtual const UnitBuffers& get(int unit) = 0;
-  virtual void release([[maybe_unused]] int unit) {}
-  virtual void grad_ready([[maybe_unused]] int unit) {}
+  // The same memory, without waiting for the weights.
+  virtual const UnitBuffers& buffers(int unit) { return get(unit); }
+  // Waits until the memory of the unit's gradients is free, if another unit uses it. The caller overwrites or zeroes what
+  // is old.
+  virtual OldGradients open_gradients([[maybe_unused]] int unit) { return OldGradients::kNone; }
+  virtual void start_reduction([[maybe_unused]] int unit) {}
 
-  const ParamList& list() const { return list_; }
+  // The parameters that are in memory, and those of the model, which has others if this rank holds only some units. Their ids
+  // are the same.
+  const ParamList& held() const { return held_; }
+  const ParamList& list() const { return *list_; }
   // The parameter as layers read it: f32 for vectors, the compute dtype otherwise. Empty if id < 0.
   virtual Tensor weight(int id);
   // The parameter if the store has 8-bit codes instead of weight(), otherwise null; generation reads both kinds. The
@@ -134,17 +149,14 @@ class ParamStore {
   // The parameter's f32 values. Without f32 masters those of a matrix are in its gradient's memory, and
   // only from expand_masters or init_params until refresh_compute.
   Tensor master(int id);
-  // The gradient, f32, of the same shape, to which layers add; empty if id < 0. It is zero before the first micro-batch of a
-  // step, except where overwrites(id) says otherwise.
-  virtual Tensor grad(int id);
-  // Called after grad(id): true if it has what an earlier step left there. The caller then writes the gradient, or zeros,
-  // over all of it, and the next call returns false. Always false for a parameter whose spec is not is_overwritten.
-  virtual bool overwrites([[maybe_unused]] int id) { return false; }
+  // The gradient, f32, of the same shape, to which layers add; empty if id < 0.
+  Tensor grad(int id);
   // The most precise values that always exist: the f32 master, or without one the weight.
   Tensor best_weight(int id);
 
- private:
-  const ParamList& list_;  // borrowed from the model, which outlives the store
+ protected:
+  const ParamList& held_;  // borrowed, as is the other
+  const ParamList* list_ = &held_;
 };
 
 // Elements [begin, end) of a parameter, which this rank stores and updates; n is their number.
@@ -170,29 +182,74 @@ struct Replicas {
   int64_t count = 1, index = 0;
 };
 
-// The weights of a training run, on one rank or several. If there are several, all ranks call everything
-// but shards() in the same order.
+// Which ranks hold the weights of a store, and this rank's index among them.
+struct StoreRanks {
+  Replicas data = {};    // the same shards
+  Replicas shards = {};  // the shards of one copy
+  Replicas tensor = {};  // the slices of one copy of the sharded parameters, and a copy of all others
+  // Stages: returns true on the one rank of a pipeline that counts and saves the unit. Empty without stages.
+  std::function<bool(int unit)> is_owner = {};
+};
+
+// A sum of gradients over ranks, which a store runs.
+class GradientReduction {
+ public:
+  enum class When { kUnit, kStep };  // as soon as a unit is complete, or after the last micro-batch
+  explicit GradientReduction(When when) : when(when) {}
+  virtual ~GradientReduction() = default;
+
+  // kUnit: starts what is due now that this rank has the unit's gradients of the whole step. is_complete: per unit.
+  virtual void start_unit([[maybe_unused]] int unit, [[maybe_unused]] const std::vector<bool>& is_complete) {}
+  // kStep: starts the sums of the step. The reductions before this one in the list have ended.
+  virtual void start_step() {}
+  // Waits, in the order of the stream, for what was started.
+  virtual void wait() = 0;
+  virtual const Arena* arena() const { return nullptr; }  // its memory; null without any
+
+  const When when;
+};
+
+// What a store remembers between the passes of a step.
+struct StoreState {
+  std::vector<bool> has_gradients;      // per unit: its memory, or its shard, has gradients of this step
+  std::vector<bool> is_complete;        // per unit: it has all of them; used if a reduction wants to know
+  std::vector<int> weights, gradients;  // sharded: the unit that uses each slot; -1: none
+  int prefetched = 0;                   // sharded: the unit that was prefetched last
+  bool is_stale = true;                 // sharded: the masters have changed since units were gathered
+  bool operator==(const StoreState&) const = default;
+};
+
+// The weights of a training run, on one rank or several: a memory (ResidentStore, FsdpStore) and a list of reductions of the
+// gradients in it. If there are several ranks, all call everything but shards() in the same order. What starts with wait_
+// waits for other ranks.
 class TrainingStore : public ParamStore {
  public:
-  TrainingStore(const ParamList& list, Masters masters) : ParamStore(list), masters_(masters) {}
+  TrainingStore(const ParamList& held, Masters masters);
 
-  // Called before the first micro-batch of a step: from now on the gradients of overwritten shards are old.
-  virtual void begin_step() {}
+  // The next two precede the first step. place: `model` is list() from now on, and is borrowed.
+  void place(const ParamList& model, StoreRanks ranks);
+  void add(std::unique_ptr<GradientReduction> reduction);  // to the end of the list
+
+  // Called before the first micro-batch of a step: from now on the gradients are old.
+  void begin_step();
   // Called before a micro-batch; is_last says whether its gradients are the last of the step.
-  virtual void begin_micro([[maybe_unused]] bool is_last) {}
+  void begin_micro(bool is_last) { is_last_micro_ = is_last; }
   // Called after the last micro-batch; makes the shards' gradients those of the whole step. (After an
-  // earlier micro-batch they are those of the micro-batches so far, as far as this rank has them.)
-  virtual void finish_gradients() {}
+  // earlier micro-batch they are those of the micro-batches so far, as far as this rank has them.) Throws an Error if a
+  // unit that is summed over replicas never was complete.
+  void wait_gradients();
   // The next three are for passes that run as CUDA graphs. begin_graphs precedes a step of such passes: they must find the
   // same in every step, so the store forgets what it holds of the weights.
   virtual void begin_graphs() {}
   // Ends, in the order of the stream, everything that the store has started on other streams. It precedes every graph,
   // which must not depend on anything outside, and is the last that the graph captures.
-  virtual void join() {}
-  // Follows begin_micro if a graph was launched in place of the passes: it made the calls above when it was captured.
-  virtual void replayed() {}
+  void wait_messages();
+  // A graph was launched in place of passes, which left the store in this state when they were captured. They found the
+  // state in which the store is now.
+  void replayed(const StoreState& after) { state_ = after; }
+  const StoreState& state() const { return state_; }
   // This rank's shard of every parameter, in order of the parameters; empty where it has no elements.
-  virtual std::vector<ParamShard> shards() = 0;
+  std::vector<ParamShard> shards();
   // Updates what layers read after the masters were written (initialised, loaded, averaged); the
   // optimizer itself updates both. Without f32 masters it reads the values from the gradients' memory,
   // which becomes zero.
@@ -201,8 +258,8 @@ class TrainingStore : public ParamStore {
   // are lost.
   virtual void expand_masters(Stream& stream) = 0;
   // The ranks that hold the same shard of a parameter as this one, and the ranks that hold any shard of it.
-  virtual Replicas replicas([[maybe_unused]] int id) const { return {}; }
-  virtual Replicas shard_group([[maybe_unused]] int id) const { return {}; }
+  Replicas replicas(int id) const;
+  Replicas shard_group(int id) const;
 
   // True if ranks hold different shards. REQUIRES for master(): the store is not sharded.
   bool is_sharded() const { return is_sharded_; }
@@ -211,11 +268,30 @@ class TrainingStore : public ParamStore {
   const std::vector<const Arena*>& arenas() const { return arenas_; }
 
  protected:
+  virtual std::vector<ParamShard> held_shards() = 0;
+  // Waits for all messages about weights and gradients in memory.
+  virtual void wait_memory() {}
+  // Waits for those about gradients; the update follows if the step is over.
+  virtual void end_memory_step() {}
+  // The memory has the unit's gradients of the whole step.
+  void complete(int unit);
+  bool is_last_micro() const { return is_last_micro_; }
+  // Waits for the reductions, which use the memory, before it ends.
+  void end_reductions() { reductions_.clear(); }
+
   std::vector<const Arena*> arenas_;
   bool is_sharded_ = false;
+  StoreState state_;
 
  private:
+  void begin_completing();
+  bool is_owner(int id) const { return !ranks_.is_owner || ranks_.is_owner(list()[id].unit); }
+
   Masters masters_;
+  StoreRanks ranks_;
+  std::vector<std::unique_ptr<GradientReduction>> reductions_;
+  bool sums_units_ = false;  // a reduction is kUnit
+  bool is_last_micro_ = true;
 };
 
 // A store that holds everything on this rank.
@@ -225,21 +301,21 @@ class ResidentStore : public TrainingStore {
   // dtype and gradients; kNone also with any 16-bit one and no gradients, where matrices have a weight() but no master().
   ResidentStore(const ParamList& list, DType compute, bool has_grads = true, Masters masters = Masters::kF32,
                 Device device = Device::kCpu, Backing backing = Backing::kMemory);
+  ~ResidentStore() override { end_reductions(); }
 
   const UnitBuffers& get(int unit) override { return units_[static_cast<size_t>(unit)]; }
-  bool overwrites(int id) override;
-  void begin_step() override;
-  void replayed() override;
-  std::vector<ParamShard> shards() override;  // whole parameters
+  OldGradients open_gradients(int unit) override;
+  void start_reduction(int unit) override;
   void refresh_compute(Stream& stream) override;
   void expand_masters(Stream& stream) override;
   const Arena& params_arena() const { return params_; }
   const Arena& grads_arena() const { return grads_; }
 
  private:
+  std::vector<ParamShard> held_shards() override;  // whole parameters
+
   Arena params_, grads_;
   std::vector<UnitBuffers> units_;
-  std::vector<bool> has_old_gradient_;  // per parameter
 };
 
 // Initialises the masters: element i of the logical parameter p is a function of (seed, p, i) only.

@@ -264,7 +264,6 @@ void Transformer::embed(LayerContext& ctx, const Tensor& tokens, const Tensor& x
                             ctx.stream);
   ctx.region.leave(x, partial, ctx.stream);
   apply_dropout(ctx, x, 0, tp_.first_row(N));
-  ctx.params.release(embedding_unit());
 }
 
 void Transformer::expect_documents() {
@@ -295,7 +294,6 @@ void Transformer::run_blocks(LayerContext& ctx, const DocumentMask& documents, c
     residual = block(saved, l).attention.forward(ctx, saved.attention[l], residual, memory(saved.mlp[l].x),
                                                  documents, rope, cached.empty() ? nullptr : &cached[l]);
     residual = block(saved, l).mlp.forward(ctx, saved.mlp[l], residual, memory(block_output(saved, l)));
-    ctx.params.release(unit);
   }
   if (has_head(saved.units))
     final_norm_.forward(ctx, h, saved.norm, saved.x, residual);
@@ -335,6 +333,7 @@ LossSums Transformer::forward(LayerContext& ctx, const MicroBatch& batch, Saved&
   const Tensor h = scratch.h ? scratch.h : own, dh = scratch.dh ? scratch.dh : saved.d;
   ctx.region.enter(h, own, ctx.stream);
   const Tensor all_targets = batch.targets.reshape({N});
+  if (has_grads) open_gradients(ctx, params_[head_weight()].unit, true);
   const LinearCrossEntropyReport report = head_.forward(
       ctx, {.losses = saved.losses, .is_correct = saved.is_correct, .dx = has_grads ? dh : Tensor{}}, h,
       all_targets, grad_scale);
@@ -370,17 +369,19 @@ void Transformer::recompute(LayerContext& ctx, const MicroBatch& batch, const Sa
     const bool goes_on = l + 1 < end;
     const ResidualMemory after_mlp{.delta = goes_on ? h : Tensor{}, .sum = block_output(saved, l)};
     if (again.pre) residual = block(saved, l).mlp.forward(ctx, saved.mlp[l], residual, after_mlp);
-    if (again.pre && goes_on) ctx.params.release(block_unit(first_block(saved.units) + l));
   }
 }
 
-// Nothing was added to a gradient that is old still, so it is zero.
-void Transformer::end_gradients(LayerContext& ctx, int unit) const {
+void Transformer::open_gradients(LayerContext& ctx, int unit, bool has_products) const {
+  const OldGradients old = ctx.params.open_gradients(unit);
+  ctx.overwrites_gradients = has_products && old != OldGradients::kNone;
+  if (old == OldGradients::kNone) return;
   for (size_t p = 0; p < params_.specs().size(); ++p) {
     const int id = static_cast<int>(p);
-    if (params_[id].unit == unit && ctx.params.overwrites(id)) fill_zero(ctx.params.grad(id), ctx.stream);
+    const ParamSpec& spec = params_[id];
+    const bool is_zeroed = spec.is_overwritten ? !has_products : old == OldGradients::kAll;
+    if (spec.unit == unit && is_zeroed) fill_zero(ctx.params.grad(id), ctx.stream);
   }
-  ctx.params.grad_ready(unit);
 }
 
 void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& saved) const {
@@ -389,8 +390,10 @@ void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& sa
   Tensor d = saved.d;  // (n, C), with the amax of the cast that is next, if d itself is cast
   if (has_head(saved.units)) {
     if (!saved.attention.empty()) d = last_block(saved).mlp.with_d_amax(ctx, d);
+    const bool has_params = head_unit() < params_.units();  // false: no gain and a tied table
+    if (has_params) open_gradients(ctx, head_unit(), false);
     final_norm_.backward(ctx, d, saved.d, saved.x, saved.norm, {});
-    end_gradients(ctx, head_unit());
+    if (has_params) ctx.params.start_reduction(head_unit());
   }
   for (size_t l = saved.attention.size(); l-- > 0;) {
     const int unit = block_unit(first_block(saved.units) + l);
@@ -398,29 +401,27 @@ void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& sa
     if (unit > saved.units.first) ctx.params.prefetch(unit - 1);
     if (saved.plan.segment_end(l) == l + 1) recompute(ctx, batch, saved, saved.plan.segment_begin(l), l + 1);
     const auto& [attention, mlp] = block(saved, l);
+    open_gradients(ctx, unit, true);
     const Tensor d_middle = attention.with_d_amax(ctx, saved.d);
     mlp.backward(ctx, saved.mlp[l], d_middle, d);
     d = l > 0 ? block(saved, l - 1).mlp.with_d_amax(ctx, saved.d) : saved.d;
     attention.backward(ctx, saved.attention[l], d, d_middle, batch.documents(), rope_table_on(ctx.stream));
-    ctx.params.release(unit);
-    end_gradients(ctx, unit);
+    ctx.params.start_reduction(unit);
   }
   if (!has_embedding(saved.units)) {
     if (!has_head(saved.units) || head_weight() != wte_) return;
-    ctx.params.get(embedding_unit());  // the head's forward added to it, maybe long ago
-    end_gradients(ctx, embedding_unit());
-    return;
+    open_gradients(ctx, embedding_unit(), false);  // the head's forward added to it, maybe long ago
+    return ctx.params.start_reduction(embedding_unit());
   }
   const ScratchScope scope(ctx.scratch);
   const EmbeddingScratch scratch = embedding_scratch(ctx.scratch, N, ctx.dropout.p > 0);
   const Tensor own = dropout_gradient(ctx, scratch.d, saved.d, 0, tp_.first_row(N));
   const Tensor d_all = scratch.d_all ? scratch.d_all : own;
   ctx.region.leave_backward(d_all, own, ctx.stream);
-  const WeightGradient table = weight_gradient(ctx, wte_);
-  if (!table.adds) fill_zero(table.dw, ctx.stream);
-  embedding_slice_backward(table_slice(table.dw), ctx.params.grad(wpe_), d_all, batch.tokens.reshape({N}),
-                           saved.T, 0, ctx.stream);
-  end_gradients(ctx, embedding_unit());
+  open_gradients(ctx, embedding_unit(), false);
+  embedding_slice_backward(table_slice(ctx.params.grad(wte_)), ctx.params.grad(wpe_), d_all,
+                           batch.tokens.reshape({N}), saved.T, 0, ctx.stream);
+  ctx.params.start_reduction(embedding_unit());
 }
 
 }  // namespace ingot

@@ -185,8 +185,10 @@ class Transformer {
   // Recomputes saved's blocks [begin, end), as far as their memory has been overwritten.
   void recompute(LayerContext& ctx, const MicroBatch& batch, const Saved& saved, size_t begin,
                  size_t end) const;
-  // Calls grad_ready once the unit has all its gradients of the micro-batch.
-  void end_gradients(LayerContext& ctx, int unit) const;
+  // Opens a unit's gradients for one section of a pass: the head's forward, or backward of the unit. What is old is
+  // overwritten by the products of the section, if it has those of all the unit's overwritten parameters, and is zeroed
+  // here otherwise.
+  void open_gradients(LayerContext& ctx, int unit, bool has_products) const;
   // h (n, C) = output of the final norm; it is working memory if the units lack the head.
   void run_units(LayerContext& ctx, const MicroBatch& batch, Saved& saved, const Tensor& h) const;
   // The same for a batch of generation, with a cache per block.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "ingot/core/copy.h"
 #include "ingot/ops/accumulate.h"
@@ -89,11 +90,9 @@ size_t payload_bytes(const ParamList& list, int ranks, bool has_replicas, const 
 
 }  // namespace
 
-FsdpStore::FsdpStore(const ParamList& list, Communicator& shard, Communicator& replicate,
-                     const FsdpConfig& config, Stream& stream)
+FsdpStore::FsdpStore(const ParamList& list, Communicator& shard, const FsdpConfig& config, Stream& stream)
     : TrainingStore(list, config.has_f32_masters ? Masters::kF32 : Masters::kNone),
       shard_(shard),
-      replicate_(replicate),
       config_(config),
       stream_(stream),
       shards_("parameters", shards_bytes(list, shard.size(), config), memory_of(stream.device),
@@ -105,13 +104,13 @@ FsdpStore::FsdpStore(const ParamList& list, Communicator& shard, Communicator& r
               stream.backing),
       full_grads_("gathered gradients", slot_bytes(list, shard.size(), DType::f32, kGradSlots),
                   memory_of(stream.device), stream.backing),
-      payloads_("gradient payload", payload_bytes(list, shard.size(), replicate.size() > 1, config.payload),
+      payloads_("gradient payload", payload_bytes(list, shard.size(), config.has_replicas, config.payload),
                 memory_of(stream.device), stream.backing) {
   config.payload.validate();
   INGOT_CHECK(config.has_f32_masters || (config.compute == DType::bf16 && config.f32_unit < 0),
               "FsdpStore: shards without f32 masters need a bf16 model without an f32 unit");
   is_sharded_ = shard.size() > 1;
-  has_old_gradient_.resize(list.specs().size());
+  begin_step();  // the shards have no gradients
   cut_units();
   make_slots();
   arenas_ = {&shards_, &grads_, &vectors_, &copies_, &full_grads_};
@@ -119,29 +118,28 @@ FsdpStore::FsdpStore(const ParamList& list, Communicator& shard, Communicator& r
 }
 
 FsdpStore::~FsdpStore() {
+  end_reductions();
   for (Slot& slot : slots_) slot.gather.wait();
   for (GradSlot& slot : grad_slots_) slot.scatter.wait();
-  for (Unit& unit : units_) unit.replicas.wait();
 }
 
 void FsdpStore::cut_units() {
   const bool has_vectors = config_.compute != DType::f32;
-  for (int u = 0; u < list().units(); ++u) {
+  for (int u = 0; u < held().units(); ++u) {
     Unit unit;
-    unit.shard = shard_of(list().unit_elements(u), shard_.size());
+    unit.shard = shard_of(held().unit_elements(u), shard_.size());
     unit.master = shards_.alloc(config_.has_f32_masters ? DType::f32 : config_.compute, {unit.shard});
-    if (!config_.has_f32_masters) unit.own_vectors = shards_.alloc(DType::f32, {list().vector_elements(u)});
+    if (!config_.has_f32_masters) unit.own_vectors = shards_.alloc(DType::f32, {held().vector_elements(u)});
     unit.grad = grads_.alloc(DType::f32, {unit.shard});
-    if (has_vectors && !is_in_f32(u)) unit.vectors = vectors_.alloc(DType::f32, {list().vector_elements(u)});
-    unit.slot = config_.keeps_units ? static_cast<size_t>(u) : shared_slot(u, list().units(), kWeightSlots);
-    unit.grad_slot = shared_slot(u, list().units(), kGradSlots);
+    if (has_vectors && !is_in_f32(u)) unit.vectors = vectors_.alloc(DType::f32, {held().vector_elements(u)});
+    unit.slot = config_.keeps_units ? static_cast<size_t>(u) : shared_slot(u, held().units(), kWeightSlots);
+    unit.grad_slot = shared_slot(u, held().units(), kGradSlots);
     unit.gather_name = fmt::format("gather unit {}", u);
     unit.scatter_name = fmt::format("scatter gradients {}", u);
-    unit.replicas_name = fmt::format("replicas' gradients {}", u);
-    if (const DType payload = config_.payload.of_unit(u, list().units()); payload != DType::f32) {
+    if (const DType payload = config_.payload.of_unit(u, held().units()); payload != DType::f32) {
       if (config_.payload.has_error_feedback)
         unit.residual = payloads_.alloc(DType::f32, {shard_.size() * unit.shard});
-      if (replicate_.size() > 1) unit.replica_payload = payloads_.alloc(payload, {unit.shard});
+      if (config_.has_replicas) unit.replica_payload = payloads_.alloc(payload, {unit.shard});
     }
     units_.push_back(std::move(unit));
   }
@@ -150,21 +148,23 @@ void FsdpStore::cut_units() {
 void FsdpStore::make_slots() {
   const size_t f32_slot =
       config_.f32_unit >= 0 ? units_[static_cast<size_t>(config_.f32_unit)].slot : SIZE_MAX;
-  for (const int64_t n : slot_elements(list(), shard_.size(), config_.keeps_units ? 0 : kWeightSlots)) {
+  for (const int64_t n : slot_elements(held(), shard_.size(), config_.keeps_units ? 0 : kWeightSlots)) {
     const DType dtype = slots_.size() == f32_slot ? DType::f32 : config_.compute;
     slots_.push_back({.full = copies_.alloc(dtype, {n}), .gather = {}});
   }
-  for (const int64_t n : slot_elements(list(), shard_.size(), kGradSlots))
+  state_.weights.assign(slots_.size(), -1);
+  for (const int64_t n : slot_elements(held(), shard_.size(), kGradSlots))
     grad_slots_.push_back({.full = full_grads_.alloc(DType::f32, {n}), .payload = {}, .scatter = {}});
-  for (int u = 0; u < list().units(); ++u) {
+  state_.gradients.assign(grad_slots_.size(), -1);
+  for (int u = 0; u < held().units(); ++u) {
     Unit& unit = units_[static_cast<size_t>(u)];
-    const int64_t n = list().unit_elements(u);
+    const int64_t n = held().unit_elements(u);
     const Tensor gathered = slots_[unit.slot].full.rows(0, n);
     unit.buffers.compute = is_in_f32(u) ? copies_.alloc(config_.compute, {n}) : gathered;
     unit.buffers.master = unit.vectors ? unit.vectors : gathered;
     GradSlot& grads = grad_slots_[unit.grad_slot];
     unit.buffers.grad = grads.full.rows(0, n);
-    const DType payload = config_.payload.of_unit(u, list().units());
+    const DType payload = config_.payload.of_unit(u, held().units());
     if (payload != DType::f32 && !grads.payload) grads.payload = payloads_.alloc(payload, grads.full.shape);
   }
 }
@@ -175,85 +175,73 @@ Tensor FsdpStore::own_shard(const Tensor& full, int64_t shard) const {
 }
 
 void FsdpStore::start_gather(int u) {
-  if (is_stale_) forget_gathered();
+  if (state_.is_stale) forget_gathered();
   Unit& unit = units_[static_cast<size_t>(u)];
   Slot& slot = slots_[unit.slot];
-  if (slot.unit == u) return;
+  int& held = state_.weights[unit.slot];
+  if (held == u) return;
   slot.gather.wait();  // a prefetched unit may never have been used
-  slot.unit = u;
+  held = u;
   const Tensor full = slot.full.rows(0, shard_.size() * unit.shard), own = own_shard(full, unit.shard);
-  slot.is_cast = !is_in_f32(u);
   if (own.dtype == unit.master.dtype)
     copy(own, unit.master, stream_);
   else
     cast(own, unit.master, stream_);
   slot.gather = shard_.start_all_gather_into(unit.gather_name, full, own);
+  slot.is_gathering = true;
+}
+
+void FsdpStore::wait_gather(size_t i) {
+  Slot& slot = slots_[i];
+  if (!slot.is_gathering) return;
+  slot.gather.wait();
+  slot.is_gathering = false;
+  const int u = state_.weights[i];
+  const UnitBuffers& buffers = units_[static_cast<size_t>(u)].buffers;
+  if (is_in_f32(u)) cast(buffers.compute, buffers.master, stream_);
 }
 
 // The model prefetches units in the order in which it will use them, forwards or backwards, one at a time; a block may
 // be skipped.
 void FsdpStore::prefetch(int unit) {
-  const int step = unit > prefetched_ ? 1 : -1;
-  const bool goes_on = unit != prefetched_ && std::abs(unit - prefetched_) <= 2;
-  const int first = goes_on ? prefetched_ + step : unit, end = unit + 2 * step;
-  prefetched_ = unit;
+  const int step = unit > state_.prefetched ? 1 : -1;
+  const bool goes_on = unit != state_.prefetched && std::abs(unit - state_.prefetched) <= 2;
+  const int first = goes_on ? state_.prefetched + step : unit, end = unit + 2 * step;
+  state_.prefetched = unit;
   for (int u = first; u != end; u += step)
-    if (u >= 0 && u < list().units() && units_[static_cast<size_t>(u)].shard > 0) start_gather(u);
+    if (u >= 0 && u < held().units() && units_[static_cast<size_t>(u)].shard > 0) start_gather(u);
 }
 
 const UnitBuffers& FsdpStore::get(int u) {
   start_gather(u);
-  Unit& unit = units_[static_cast<size_t>(u)];
-  GradSlot& grads = grad_slots_[unit.grad_slot];
+  const Unit& unit = units_[static_cast<size_t>(u)];
   const Span span(stream_.trace, "communication");
-  Slot& slot = slots_[unit.slot];
-  slot.gather.wait();
-  if (!slot.is_cast) cast(unit.buffers.compute, unit.buffers.master, stream_);
-  slot.is_cast = true;
-  if (grads.unit != u || grads.is_scattering) {
-    drain(grads);
-    grads.unit = u;
-    for (size_t p = 0; p < list().specs().size(); ++p)
-      if (list()[static_cast<int>(p)].unit == u) has_old_gradient_[p] = true;
-  }
+  wait_gather(unit.slot);
   return unit.buffers;
 }
 
-bool FsdpStore::take_old(int id) {
-  const bool had = has_old_gradient_[static_cast<size_t>(id)];
-  has_old_gradient_[static_cast<size_t>(id)] = false;
-  return had;
+// A slot has a unit's gradients from the first time that it is opened until they are scattered: the head's of all
+// micro-batches whose forward precedes the first backward, every other unit's of one micro-batch.
+OldGradients FsdpStore::open_gradients(int u) {
+  const size_t i = units_[static_cast<size_t>(u)].grad_slot;
+  int& held = state_.gradients[i];
+  if (held == u && !grad_slots_[i].is_scattering) return OldGradients::kNone;
+  INGOT_CHECK(held < 0 || grad_slots_[i].is_scattering,
+              "FsdpStore: unit {} would overwrite the gradients of unit {}", u, held);
+  const Span span(stream_.trace, "communication");
+  drain(i);
+  held = u;
+  return OldGradients::kAll;
 }
 
-bool FsdpStore::overwrites(int id) { return list()[id].is_overwritten && take_old(id); }
-
-Tensor FsdpStore::grad(int id) {
-  const Tensor gradient = TrainingStore::grad(id);
-  if (gradient && !list()[id].is_overwritten && take_old(id)) fill_zero(gradient, stream_);
-  return gradient;
-}
-
-void FsdpStore::begin_step() {
-  for (Unit& unit : units_) unit.has_sum = false;
-}
-
-void FsdpStore::begin_micro(bool is_last) { is_last_micro_ = is_last; }
-
-// The graph has drained the slots of all units.
-void FsdpStore::replayed() {
-  for (Unit& unit : units_) unit.has_sum = true;
-}
-
-void FsdpStore::grad_ready(int u) {
+void FsdpStore::start_reduction(int u) {
   const Unit& unit = units_[static_cast<size_t>(u)];
   GradSlot& slot = grad_slots_[unit.grad_slot];
-  INGOT_CHECK(slot.unit == u && !slot.is_scattering, "FsdpStore: gradients of unit {} are not at hand", u);
-  for (size_t p = 0; p < list().specs().size(); ++p)
-    if (const int id = static_cast<int>(p); list()[id].unit == u && take_old(id))
-      fill_zero(TrainingStore::grad(id), stream_);
+  INGOT_CHECK(state_.gradients[unit.grad_slot] == u && !slot.is_scattering,
+              "FsdpStore: gradients of unit {} are ready, but not open", u);
   const Tensor full = slot.full.rows(0, shard_.size() * unit.shard);
   slot.is_scattering = true;
-  slot.is_last = is_last_micro_;
+  slot.is_last = is_last_micro();
   const Tensor sent = slot.payload ? slot.payload.rows(0, full.elements()) : full;
   if (slot.payload) round_gradients(sent, full, unit.residual, stream_);
   slot.scatter = exchanges(slot)
@@ -273,18 +261,21 @@ Tensor FsdpStore::exchanged(const GradSlot& slot, int64_t shard) const {
 }
 
 // Adds the reduce-scattered gradients to the shard, or writes them over those of the last step.
-void FsdpStore::drain(GradSlot& slot) {
+void FsdpStore::drain(size_t i) {
+  GradSlot& slot = grad_slots_[i];
   if (!slot.is_scattering) return;
   slot.scatter.wait();
-  Unit& unit = units_[static_cast<size_t>(slot.unit)];
+  const auto u = static_cast<size_t>(std::exchange(state_.gradients[i], -1));
+  Unit& unit = units_[u];
+  std::vector<bool>::reference has_sum = state_.has_gradients[u];
   const auto add = [&](const Tensor& part) {
-    if (unit.has_sum)
+    if (has_sum)
       accumulate(unit.grad, part, stream_);
     else if (part.dtype == DType::f32)
       copy(unit.grad, part, stream_);
     else
       cast(unit.grad, part, stream_);
-    unit.has_sum = true;
+    has_sum = true;
   };
   if (exchanges(slot))
     for (int rank = 0; rank < shard_.size(); ++rank)
@@ -292,61 +283,61 @@ void FsdpStore::drain(GradSlot& slot) {
   else
     add(own_shard(slot.full, unit.shard));
   slot.is_scattering = false;
-  slot.unit = -1;
-  if (!slot.is_last || replicate_.size() == 1) return;
-  unit.is_summed = static_cast<bool>(unit.replica_payload);
-  if (unit.is_summed) cast(unit.replica_payload, unit.grad, stream_);
-  unit.replicas =
-      replicate_.start_all_reduce(unit.replicas_name, unit.is_summed ? unit.replica_payload : unit.grad);
+  if (slot.is_last) complete(static_cast<int>(u));
 }
 
-// Afterwards no gradients are under way.
-void FsdpStore::end_sums() {
-  for (GradSlot& slot : grad_slots_) drain(slot);
-  for (Unit& unit : units_) {
-    unit.replicas.wait();
-    if (unit.is_summed) cast(unit.grad, unit.replica_payload, stream_);
-    unit.is_summed = false;
-  }
+void FsdpStore::drain_all() {
+  for (size_t i = 0; i < grad_slots_.size(); ++i) drain(i);
 }
 
-void FsdpStore::join() {
-  for (Slot& slot : slots_) slot.gather.wait();
-  end_sums();
+void FsdpStore::wait_memory() {
+  for (size_t i = 0; i < slots_.size(); ++i) wait_gather(i);
+  drain_all();
 }
 
-void FsdpStore::finish_gradients() {
+void FsdpStore::end_memory_step() {
   const Span span(stream_.trace, "communication");
-  end_sums();
-  for (Unit& unit : units_)
-    if (!unit.has_sum) fill_zero(unit.grad, stream_);
-  is_stale_ = true;  // the update comes next
+  drain_all();
+  for (size_t u = 0; u < units_.size(); ++u)
+    if (!state_.has_gradients[u]) fill_zero(units_[u].grad, stream_);
+  state_.is_stale = true;  // the update comes next
 }
 
 void FsdpStore::refresh_compute(Stream& stream) {
-  is_stale_ = true;
+  state_.is_stale = true;
   if (config_.has_f32_masters) return;
   for (const Unit& unit : units_) collapse_masters(unit.master, {}, unit.grad, stream);
 }
 
 void FsdpStore::expand_masters(Stream& stream) {
   if (config_.has_f32_masters) return;
-  is_stale_ = true;  // the caller may write the shards
+  state_.is_stale = true;  // the caller may write the shards
   for (const Unit& unit : units_) ingot::expand_masters(unit.grad, unit.master, {}, stream);
 }
 
-void FsdpStore::forget_gathered() {
-  is_stale_ = false;
+void FsdpStore::begin_graphs() {
+  drop_gathered();
+  state_.prefetched = 0;
+  state_.is_stale = true;
+}
+
+void FsdpStore::drop_gathered() {
   for (Slot& slot : slots_) {
     slot.gather.wait();
-    slot.unit = -1;
+    slot.is_gathering = false;
   }
+  state_.weights.assign(slots_.size(), -1);
+}
+
+void FsdpStore::forget_gathered() {
+  state_.is_stale = false;
+  drop_gathered();
   if (config_.compute == DType::f32) return;
   // Each element of a vector comes from the one rank that holds it; the other ranks add zeros.
   for (Unit& unit : units_)
     if (unit.vectors) fill_zero(unit.vectors, stream_);
-  for (const ParamShard& shard : shards()) {
-    const ParamSpec& spec = list()[shard.id];
+  for (const ParamShard& shard : held_shards()) {
+    const ParamSpec& spec = held()[shard.id];
     if (!spec.is_vector()) continue;
     const Tensor& vectors = units_[static_cast<size_t>(spec.unit)].vectors;
     if (!vectors) continue;
@@ -358,18 +349,32 @@ void FsdpStore::forget_gathered() {
 }
 
 Range FsdpStore::range_of(int id, int rank) const {
-  const ParamSpec& spec = list()[id];
+  const ParamSpec& spec = held()[id];
   const int64_t shard = units_[static_cast<size_t>(spec.unit)].shard;
   const int64_t begin = std::clamp<int64_t>(rank * shard - spec.offset, 0, spec.elements());
   const int64_t end = std::clamp<int64_t>((rank + 1) * shard - spec.offset, begin, spec.elements());
   return begin < end ? Range{begin, end} : Range{0, 0};
 }
 
-std::vector<ParamShard> FsdpStore::shards() {
+std::vector<GradientBucket> FsdpStore::replica_buckets() const {
+  std::vector<GradientBucket> buckets;
+  for (int u = 0; u < held().units(); ++u) {
+    const Unit& unit = units_[static_cast<size_t>(u)];
+    if (unit.shard == 0) continue;  // on another pipeline stage
+    buckets.push_back({.first_unit = u,
+                       .last_unit = u,
+                       .grad = unit.grad,
+                       .payload = unit.replica_payload,
+                       .name = fmt::format("replicas' gradients {}", u)});
+  }
+  return buckets;
+}
+
+std::vector<ParamShard> FsdpStore::held_shards() {
   std::vector<ParamShard> shards;
-  for (size_t p = 0; p < list().specs().size(); ++p) {
+  for (size_t p = 0; p < held().specs().size(); ++p) {
     const int id = static_cast<int>(p);
-    const ParamSpec& spec = list()[id];
+    const ParamSpec& spec = held()[id];
     const Unit& unit = units_[static_cast<size_t>(spec.unit)];
     const Range range = range_of(id, shard_.rank());
     const bool is_empty = range.begin == range.end;

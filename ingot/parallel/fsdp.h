@@ -26,6 +26,7 @@
 #include "ingot/core/parallel.h"
 #include "ingot/nn/param_store.h"
 #include "ingot/parallel/gradient_payload.h"
+#include "ingot/parallel/replica_sum.h"
 
 namespace ingot {
 
@@ -37,46 +38,34 @@ struct FsdpConfig {
   bool keeps_units = false;
   int f32_unit = -1;  // layers read the masters of this unit; -1: of none, or compute is f32
   GradientPayload payload = {};
+  bool has_replicas =
+      false;  // other ranks hold the same shards (HSDP), and replica_buckets() are summed over them
 };
 
 class FsdpStore : public TrainingStore {
  public:
-  // Borrows all arguments except config. shard: the ranks that shard one copy; replicate: the ranks with
-  // the same shard.
-  FsdpStore(const ParamList& list, Communicator& shard, Communicator& replicate, const FsdpConfig& config,
-            Stream& stream);
+  // Borrows all arguments except config. shard: the ranks that shard one copy.
+  FsdpStore(const ParamList& list, Communicator& shard, const FsdpConfig& config, Stream& stream);
   ~FsdpStore() override;  // waits for collectives in flight
 
   // The buffers are valid until the next get or prefetch of another unit.
   const UnitBuffers& get(int unit) override;
+  const UnitBuffers& buffers(int unit) override { return units_[static_cast<size_t>(unit)].buffers; }
   // Gathers the units from the last prefetched one to this one and the one behind it, in that order.
   void prefetch(int unit) override;
-  void grad_ready(int unit) override;
-  Tensor grad(int id) override;
-  bool overwrites(int id) override;
-
-  void begin_step() override;
-  void begin_micro(bool is_last) override;
-  void finish_gradients() override;
-  void begin_graphs() override { is_stale_ = true; }
-  void join() override;
-  void replayed() override;
-  std::vector<ParamShard> shards() override;
+  OldGradients open_gradients(int unit) override;
+  void start_reduction(int unit) override;
+  void begin_graphs() override;
   void refresh_compute(Stream& stream) override;
   void expand_masters(Stream& stream) override;
-  Replicas replicas(int /*id*/) const override { return {replicate_.size(), replicate_.rank()}; }
-  Replicas shard_group(int /*id*/) const override {
-    return {shard_.size() * replicate_.size(), shard_.rank() * replicate_.size() + replicate_.rank()};
-  }
-
-  int64_t shard_elements(int unit) const { return units_[static_cast<size_t>(unit)].shard; }
+  // A bucket for each unit's shard, for a ReplicaSum.
+  std::vector<GradientBucket> replica_buckets() const;
 
  private:
   struct Unit {
-    int64_t shard = 0;     // elements per rank
-    Tensor master;         // (shard) f32, this rank's shard; in the compute dtype without f32 masters
-    Tensor grad;           // (shard) f32
-    bool has_sum = false;  // grad has gradients of this step
+    int64_t shard = 0;  // elements per rank
+    Tensor master;      // (shard) f32, this rank's shard; in the compute dtype without f32 masters
+    Tensor grad;        // (shard) f32
     size_t slot = 0, grad_slot = 0;
     Tensor vectors;  // (vector_elements) f32; empty for an f32 model
     // (vector_elements) f32: the norms and biases among this rank's elements; empty with f32 masters.
@@ -84,50 +73,47 @@ class FsdpStore : public TrainingStore {
     UnitBuffers buffers;
     Tensor residual;         // (ranks * shard) f32; empty without error feedback
     Tensor replica_payload;  // (shard), what is sent to the replicas; empty if that is grad
-    Pending replicas;        // the all_reduce over the replicas
-    bool is_summed = false;  // replica_payload has, or will have, the sum over the replicas
-    std::string gather_name, scatter_name, replicas_name;
+    std::string gather_name, scatter_name;
   };
-  // Memory that units use in turn; `unit` is the one that uses it now, -1 if it is free.
+  // Memory that units use in turn; state_ has the unit that uses it now.
   struct Slot {
     Tensor full;  // (ranks * the largest unit's shard)
-    int unit = -1;
     Pending gather;
-    bool is_cast = true;  // false if the f32 unit has been gathered and not yet cast
+    bool is_gathering = false;
   };
   struct GradSlot {
-    Tensor full;     // same size, f32; those of another unit or micro-batch until it is written
+    Tensor full;     // same size, f32
     Tensor payload;  // same size, what is sent; empty if that is full
-    int unit = -1;
     Pending scatter;
     bool is_scattering = false, is_last = false;
   };
 
+  std::vector<ParamShard> held_shards() override;
+  void wait_memory() override;
+  void end_memory_step() override;
   bool is_in_f32(int unit) const { return unit == config_.f32_unit && config_.compute != DType::f32; }
   void cut_units();
   void make_slots();
   Tensor own_shard(const Tensor& full, int64_t shard) const;
   void start_gather(int unit);
-  bool take_old(int id);
-  void drain(GradSlot& slot);
-  void end_sums();
+  void wait_gather(size_t slot);
+  void drain(size_t slot);
+  void drain_all();
   bool exchanges(const GradSlot& slot) const;
   Tensor exchanged(const GradSlot& slot, int64_t shard) const;
-  // Invalidates all gathered weights, because the masters have changed.
+  // Invalidates all gathered weights; forget_gathered() because the masters have changed.
+  void drop_gathered();
   void forget_gathered();
   // The range of parameter `id` that rank `rank` holds.
   Range range_of(int id, int rank) const;
 
-  Communicator &shard_, &replicate_;
+  Communicator& shard_;
   FsdpConfig config_;
   Stream& stream_;
   std::vector<Unit> units_;
   Arena shards_, grads_, vectors_, copies_, full_grads_, payloads_;
   std::vector<Slot> slots_;
   std::vector<GradSlot> grad_slots_;
-  std::vector<bool> has_old_gradient_;  // per parameter: its range of the slot has another's gradient
-  int prefetched_ = 0;                  // the last argument of prefetch
-  bool is_stale_ = true, is_last_micro_ = true;
 };
 
 }  // namespace ingot

@@ -6,13 +6,12 @@
 #include <vector>
 
 #include "ingot/comm/device_group.h"
-#include "ingot/parallel/ddp.h"
 #include "ingot/parallel/distributed_muon.h"
 #include "ingot/parallel/fsdp.h"
 #include "ingot/parallel/pipeline.h"
-#include "ingot/parallel/pipeline_store.h"
+#include "ingot/parallel/replica_sum.h"
+#include "ingot/parallel/shard_sum.h"
 #include "ingot/parallel/tensor.h"
-#include "ingot/parallel/tensor_store.h"
 #include "ingot/train/local_executor.h"
 #include "ingot/train/recompute_choice.h"
 
@@ -128,8 +127,19 @@ Communicator* find_head_group(Layout& rank) {
   return &group_for(*rank.head_ranks, *rank.stream, rank.head_group);
 }
 
-// Makes the stores of this rank's weights, one strategy around the other.
-void make_stores(const RunConfig& config, const StagePlan& plan, Layout& rank) {
+// Returns the group of the first and the last stage if both hold a tied table and this rank has one of them, otherwise null.
+Communicator* find_end_group(const StagePlan& plan, Layout& rank) {
+  Communicator& pp = *rank.mesh->pp;
+  if (!plan.is_tied || pp.size() == 1) return nullptr;
+  const bool is_end = pp.rank() == 0 || pp.rank() == pp.size() - 1;
+  rank.end_ranks = pp.split(is_end ? 0 : 1, pp.rank(), "pp ends");
+  return is_end ? &group_for(*rank.end_ranks, *rank.stream, rank.end_group) : nullptr;
+}
+
+Replicas among(const Communicator& group) { return {group.size(), group.rank()}; }
+
+// Makes the memory of this rank's weights, with the sum over replicas.
+std::unique_ptr<TrainingStore> make_memory(const RunConfig& config, Layout& rank) {
   const Mesh& mesh = *rank.mesh;
   const ParallelConfig& parallel = config.parallel;
   const ParamList& list = rank.stage_list ? *rank.stage_list : rank.model->params();
@@ -137,38 +147,40 @@ void make_stores(const RunConfig& config, const StagePlan& plan, Layout& rank) {
   const GradientPayload payload{.blocks = parallel.payload,
                                 .ends = parallel.payload_ends.value_or(parallel.payload),
                                 .has_error_feedback = parallel.has_error_feedback};
-  if (mesh.shard->size() > 1) {
-    const bool reads_masters =
-        config.head.precision == HeadDtype::kF32 && config.precision.compute != DType::f32;
-    const FsdpConfig fsdp{.compute = config.precision.compute,
-                          .has_f32_masters = config.precision.master != Masters::kNone,
-                          .keeps_units = parallel.keeps_units,
-                          .f32_unit = reads_masters ? list[rank.model->head_weight()].unit : -1,
-                          .payload = payload};
-    rank.shards =
-        std::make_unique<FsdpStore>(list, group_for(*mesh.shard, stream, rank.shard_group),
-                                    group_for(*mesh.replicate, stream, rank.replica_group), fsdp, stream);
-    rank.params = rank.shards.get();
-  } else {
+  if (mesh.shard->size() == 1) {
     auto whole = std::make_unique<ResidentStore>(list, config.precision.compute, true,
                                                  config.precision.master, stream.device, stream.backing);
-    rank.params = whole.get();
-    if (mesh.dp->size() > 1) {
-      const DdpConfig ddp{.bucket_bytes = parallel.bucket_mb << 20, .payload = payload};
-      rank.replicas =
-          std::make_unique<DdpStore>(*whole, group_for(*mesh.dp, stream, rank.gradient_group), ddp, stream);
-      rank.params = rank.replicas.get();
-    }
-    rank.shards = std::move(whole);
+    if (mesh.dp->size() > 1)
+      whole->add(replica_sum(*whole, group_for(*mesh.dp, stream, rank.gradient_group),
+                             {.bucket_bytes = parallel.bucket_mb << 20, .payload = payload}, stream));
+    return whole;
   }
-  if (mesh.tp->size() > 1) {
-    rank.tensor = std::make_unique<TensorStore>(*rank.params, *mesh.tp, find_head_group(rank));
-    rank.params = rank.tensor.get();
-  }
-  if (mesh.pp->size() > 1) {
-    rank.stages = std::make_unique<PipelineStore>(rank.model->params(), *rank.params, plan, *mesh.pp, stream);
-    rank.params = rank.stages.get();
-  }
+  const bool reads_masters =
+      config.head.precision == HeadDtype::kF32 && config.precision.compute != DType::f32;
+  const FsdpConfig fsdp{.compute = config.precision.compute,
+                        .has_f32_masters = config.precision.master != Masters::kNone,
+                        .keeps_units = parallel.keeps_units,
+                        .f32_unit = reads_masters ? list[rank.model->head_weight()].unit : -1,
+                        .payload = payload,
+                        .has_replicas = mesh.replicate->size() > 1};
+  auto shards =
+      std::make_unique<FsdpStore>(list, group_for(*mesh.shard, stream, rank.shard_group), fsdp, stream);
+  if (fsdp.has_replicas)
+    shards->add(std::make_unique<ReplicaSum>(group_for(*mesh.replicate, stream, rank.replica_group),
+                                             shards->replica_buckets(), stream));
+  return shards;
+}
+
+// Makes the store of this rank's weights. Its reductions run in the order in which they are added.
+void make_store(const RunConfig& config, const StagePlan& plan, Layout& rank) {
+  const Mesh& mesh = *rank.mesh;
+  rank.params = make_memory(config, rank);
+  StoreRanks ranks{.data = among(*mesh.replicate), .shards = among(*mesh.shard), .tensor = among(*mesh.tp)};
+  if (mesh.pp->size() > 1)
+    ranks.is_owner = [plan, stage = mesh.pp->rank()](int unit) { return plan.owner(unit) == stage; };
+  rank.params->place(rank.model->params(), std::move(ranks));
+  if (Communicator* heads = find_head_group(rank)) rank.params->add(shared_heads_sum(*rank.params, *heads));
+  if (Communicator* ends = find_end_group(plan, rank)) rank.params->add(tied_sum(*rank.params, plan, *ends));
 }
 
 // All ranks choose by the same times of a block, which rank 0 measures.
@@ -286,7 +298,7 @@ Layout parallelize(const RunConfig& config, Mesh& mesh, Backing backing,
   }
 
   // Sharding and replication of what is left, and the passes over it.
-  make_stores(config, plan, rank);
+  make_store(config, plan, rank);
   rank.executor = make_executor(config, plan, rank);
 
   if (mesh.update->size() * mesh.replicate->size() > 1) rank.update_comm = make_update(config, rank);

@@ -22,11 +22,12 @@ struct Layout {
   DataShard data_shard;
   BatchShape batch_shape;          // Every micro-batch of this rank has this shape.
   std::unique_ptr<Stream> stream;  // without a device if the layout is for a memory plan
-  // The ranks of tp with the same kv-heads as this one; null if it has its own.
-  std::unique_ptr<Communicator> head_ranks;
+  // The ranks of tp with the same kv-heads as this one, null if it has its own; the first and the last stage, null if they
+  // share no table.
+  std::unique_ptr<Communicator> head_ranks, end_ranks;
   // Groups of the mesh for tensors on a device; null otherwise, and where nothing uses them.
-  std::unique_ptr<Communicator> tensor_group;  // tp
-  std::unique_ptr<Communicator> head_group;    // the ranks of tp with the same kv-heads
+  std::unique_ptr<Communicator> tensor_group;                                // tp
+  std::unique_ptr<Communicator> head_group, end_group;                       // head_ranks and end_ranks
   std::unique_ptr<Communicator> gradient_group, shard_group, replica_group;  // dp, shard and replicate
   std::unique_ptr<Communicator> update_group;  // update, if it has other ranks than shard_group
   std::unique_ptr<Communicator> world_group;   // all ranks, if no group above has them
@@ -35,13 +36,7 @@ struct Layout {
   std::unique_ptr<Transformer> model;
 
   std::unique_ptr<ParamList> stage_list;  // parameters of this rank's stages; null without stages
-  // The stores of the weights. Each of the last three adds one strategy to the store above it, and is null
-  // without that strategy.
-  std::unique_ptr<TrainingStore> shards;    // memory of this rank's weights
-  std::unique_ptr<TrainingStore> replicas;  // sums gradients over the replicas
-  std::unique_ptr<TrainingStore> tensor;    // knows the shards of tensor parallelism
-  std::unique_ptr<TrainingStore> stages;    // knows the units of other stages
-  TrainingStore* params = nullptr;          // the outermost of them
+  std::unique_ptr<TrainingStore> params;  // this rank's weights
 
   std::unique_ptr<UpdateComm> update_comm;  // communication of updates; null if every rank makes them alone
   std::unique_ptr<Executor> executor;

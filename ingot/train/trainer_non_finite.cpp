@@ -15,7 +15,7 @@ LossSums Trainer::run_alone(Loader& loader, int64_t micro, int64_t micros,
     step.after_forward = [&](const Transformer::Saved& saved, const MicroBatch& /*batch*/,
                              LossSums& /*sums*/) { after_forward(saved); };
   layout_.executor->run(step);
-  layout_.params->finish_gradients();
+  layout_.params->wait_gradients();
   return layout_.executor->losses(*layout_.stream);
 }
 

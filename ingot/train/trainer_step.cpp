@@ -102,7 +102,7 @@ void Trainer::submit(Loader& loader, const StepOrder& order) {
   LayerContext of_step = step.context(0);
   layout_.model->cast_weights(of_step);
   submitted.is_abandoned = !layout_.executor->run(step);
-  layout_.params->finish_gradients();
+  layout_.params->wait_gradients();
   if (submitted.is_abandoned) {
     discard();
     loader.seek(submitted.first_sample);

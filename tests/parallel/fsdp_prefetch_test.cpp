@@ -33,12 +33,11 @@ class FsdpPrefetch : public ::testing::Test {
   const ModelConfig config{.layers = 5, .heads = 2, .kv_heads = 2, .width = 16, .context = 8, .vocab = 64};
   const Transformer model{config.resolved(), DType::f32};
   RecordedGroup shard;
-  std::unique_ptr<Communicator> replicate = planned_communicator("replicate", 0, 1);
   Stream stream;
 };
 
 TEST_F(FsdpPrefetch, TwoUnitsAreUnderWayWhileOneComputes) {
-  FsdpStore store(model.params(), shard, *replicate, {}, stream);
+  FsdpStore store(model.params(), shard, {}, stream);
   store.get(0);
   EXPECT_THAT(shard.take(), ElementsAre("gather unit 0"));
   // Forwards, as the model calls it: block 1, then block 2, and so on.
@@ -75,9 +74,36 @@ TEST_F(FsdpPrefetch, TwoUnitsAreUnderWayWhileOneComputes) {
   EXPECT_THAT(shard.take(), IsEmpty());
 }
 
+// A rank can replay a pass as a CUDA graph while another runs the same pass without one, so both gather the same units.
+TEST_F(FsdpPrefetch, APassAfterAReplayedOneGathersWhatTheCapturedPassDid) {
+  FsdpStore store(model.params(), shard, {}, stream);
+  const auto pass = [&] {
+    store.wait_messages();
+    shard.take();
+    for (int unit = 0; unit <= 6; ++unit) {
+      store.prefetch(unit);
+      store.get(unit);
+    }
+    for (int unit = 6; unit >= 0; --unit) {
+      store.prefetch(unit - 1);
+      store.get(unit);
+    }
+    store.wait_messages();
+    return shard.take();
+  };
+  store.begin_graphs();
+  pass();
+  const StoreState after_first = store.state();
+  const std::vector<std::string> captured = pass();
+  store.wait_gradients();  // the update follows
+  store.begin_graphs();
+  store.replayed(after_first);
+  EXPECT_EQ(pass(), captured);
+}
+
 // A unit that is in use and the two that are gathered meanwhile have different memory.
 TEST_F(FsdpPrefetch, ThreeBlocksHaveMemoryAtOneTime) {
-  FsdpStore store(model.params(), shard, *replicate, {}, stream);
+  FsdpStore store(model.params(), shard, {}, stream);
   const auto memory = [&](int unit) { return store.get(unit).compute.data; };
   for (int unit = 1; unit <= 3; ++unit) {
     EXPECT_NE(memory(unit), memory(unit + 1));

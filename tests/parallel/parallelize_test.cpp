@@ -6,9 +6,7 @@
 #include "ingot/parallel/distributed_muon.h"
 #include "ingot/parallel/fsdp.h"
 #include "ingot/parallel/pipeline.h"
-#include "ingot/parallel/pipeline_store.h"
 #include "ingot/parallel/tensor.h"
-#include "ingot/parallel/tensor_store.h"
 #include "ingot/train/local_executor.h"
 
 namespace ingot {
@@ -28,23 +26,21 @@ Layout planned(const RunConfig& config, Mesh& mesh) { return parallelize(config,
 TEST(Parallelize, OneRankHoldsEverythingItself) {
   const Layout layout = parallelize(eight_layers({}));
   EXPECT_EQ(layout.mesh->world->size(), 1);
-  EXPECT_EQ(layout.params, layout.shards.get());
-  EXPECT_TRUE(dynamic_cast<ResidentStore*>(layout.params));
+  EXPECT_TRUE(dynamic_cast<ResidentStore*>(layout.params.get()));
   EXPECT_TRUE(dynamic_cast<LocalExecutor*>(layout.executor.get()));
   EXPECT_FALSE(layout.update_comm || layout.stage_list || layout.executor->pipeline());
   EXPECT_EQ(layout.batch_shape.batch, 4);
 }
 
-TEST(Parallelize, EachStrategyAddsItsStore) {
+TEST(Parallelize, ComposesAllStrategies) {
   const RunConfig config = eight_layers({.dp = 2, .fsdp = 2, .tp = 2, .pp = 2});
   for (int rank = 0; rank < 16; ++rank) {
     Mesh mesh = Mesh::planned(mesh_shape(config.parallel), rank);
     const Layout layout = planned(config, mesh);
-    EXPECT_TRUE(dynamic_cast<FsdpStore*>(layout.shards.get()));
-    EXPECT_FALSE(layout.replicas) << "the shards sum their replicas themselves";
-    EXPECT_TRUE(dynamic_cast<TensorStore*>(layout.tensor.get()));
-    EXPECT_TRUE(dynamic_cast<PipelineStore*>(layout.stages.get()));
-    EXPECT_EQ(layout.params, layout.stages.get());
+    EXPECT_TRUE(dynamic_cast<FsdpStore*>(layout.params.get()));
+    EXPECT_EQ(&layout.params->list(), &layout.model->params())
+        << "checkpoints have the parameters of all stages";
+    EXPECT_EQ(&layout.params->held(), layout.stage_list.get());
     EXPECT_TRUE(dynamic_cast<TensorRegion*>(layout.region.get()));
     EXPECT_TRUE(dynamic_cast<Pipeline*>(layout.executor.get()));
     EXPECT_TRUE(dynamic_cast<DistributedMuon*>(layout.update_comm.get()));

@@ -8,7 +8,7 @@
 
 #include "ingot/core/philox.h"
 #include "ingot/nn/transformer.h"
-#include "ingot/parallel/ddp.h"
+#include "ingot/parallel/replica_sum.h"
 #include "tests/comm/mpi/ranks_main.h"
 
 namespace ingot {
@@ -54,6 +54,13 @@ struct Replica {
         activations("activations", activation_bytes(rows)) {
     init_params(store, 11);
     store.refresh_compute(stream);
+  }
+  // Makes the store sum its gradients over all ranks.
+  const ReplicaSum& reduce(const DdpConfig& config) {
+    std::unique_ptr<ReplicaSum> sum = replica_sum(store, *world, config, stream);
+    const ReplicaSum& added = *sum;
+    store.add(std::move(sum));
+    return added;
   }
   size_t scratch_bytes(int64_t rows) const {
     size_t most = 0;  // fewer rows may use larger chunks
@@ -111,14 +118,14 @@ double error(const std::vector<float>& got, const std::vector<float>& want) {
 }
 
 // Runs this rank's sequences of a step in `micros` micro-batches.
-void run_share(Replica& replica, DdpStore& ddp, int64_t micros) {
+void run_share(Replica& replica, int64_t micros) {
   const int64_t share = kBatch / world->size(), rows = share / micros;
   for (int64_t m = 0; m < micros; ++m) {
-    ddp.begin_micro(m + 1 == micros);
+    replica.store.begin_micro(m + 1 == micros);
     const int64_t begin = world->rank() * share + m * rows;
-    replica.run(ddp, begin, begin + rows);
+    replica.run(replica.store, begin, begin + rows);
   }
-  ddp.finish_gradients();
+  replica.store.wait_gradients();
 }
 
 std::vector<float> whole_batch(const ModelConfig& config, DType compute) {
@@ -139,19 +146,19 @@ TEST(Ddp, GradientsEqualThoseOfTheWholeBatch) {
   for (const ModelConfig& config : {llama(), gpt2()}) {
     for (int64_t bucket_bytes : {1, 20'000, 1 << 30}) {  // one unit per bucket, several, all units
       Replica own(config, DType::f32, kBatch);
-      DdpStore ddp(own.store, *world, {.bucket_bytes = bucket_bytes}, own.stream);
+      const ReplicaSum& sum = own.reduce({.bucket_bytes = bucket_bytes});
       if (bucket_bytes == 1) {
-        EXPECT_EQ(std::ssize(ddp.buckets()), own.model.params().units());
+        EXPECT_EQ(std::ssize(sum.buckets()), own.model.params().units());
       }
       if (bucket_bytes == 1 << 30) {
-        EXPECT_EQ(ddp.buckets().size(), 1u);
+        EXPECT_EQ(sum.buckets().size(), 1u);
       }
       const int64_t share = kBatch / world->size();
-      run_share(own, ddp, share >= 2 ? 2 : 1);
+      run_share(own, share >= 2 ? 2 : 1);
       // The sums have a different order: some hundred roundings of 2^-24, in either direction.
       EXPECT_LE(error(own.grads(), whole_batch(config, DType::f32)), 20 * 0x1p-24);
       expect_equal_on_all_ranks(own.grads());
-      EXPECT_LE(ddp.extra_bytes(), 64 * 1024u);  // f32 gradients need no payload buffer
+      EXPECT_LE(sum.arena()->capacity_bytes(), 64 * 1024u);  // f32 gradients need no payload buffer
     }
   }
 }
@@ -159,8 +166,8 @@ TEST(Ddp, GradientsEqualThoseOfTheWholeBatch) {
 // Returns the gradients of a step that are reduced with the payload types of `config`.
 std::vector<float> gradients_in(const DdpConfig& config) {
   Replica own(llama(), DType::bf16, kBatch);
-  DdpStore ddp(own.store, *world, config, own.stream);
-  run_share(own, ddp, 1);
+  own.reduce(config);
+  run_share(own, 1);
   expect_equal_on_all_ranks(own.grads());
   return own.grads();
 }
@@ -200,10 +207,8 @@ TEST(Ddp, EmbeddingAndHeadMayHaveAnotherPayload) {
 TEST(Ddp, ErrorFeedbackCorrectsRounding) {
   const auto mean_error = [](DType payload, bool has_feedback) {
     Replica own(llama(), DType::f32, kBatch);
-    DdpStore ddp(own.store, *world,
-                 {.bucket_bytes = 20'000,
-                  .payload = {.blocks = payload, .ends = payload, .has_error_feedback = has_feedback}},
-                 own.stream);
+    own.reduce({.bucket_bytes = 20'000,
+                .payload = {.blocks = payload, .ends = payload, .has_error_feedback = has_feedback}});
     constexpr int kSteps = 16;
     std::vector<float> mean;
     for (int step = 0; step < kSteps; ++step) {
@@ -211,7 +216,7 @@ TEST(Ddp, ErrorFeedbackCorrectsRounding) {
         const Tensor g = own.store.get(unit).grad;
         std::fill_n(g.as<float>(), g.elements(), 0.0f);
       }
-      run_share(own, ddp, 1);
+      run_share(own, 1);
       const std::vector<float> g = own.grads();
       mean.resize(g.size());
       for (size_t i = 0; i < g.size(); ++i) mean[i] += g[i] / kSteps;
@@ -228,25 +233,26 @@ TEST(Ddp, ErrorFeedbackForgetsGradientsThatOverflowed) {
   const DdpConfig config = {
       .bucket_bytes = 20'000,
       .payload = {.blocks = DType::bf16, .ends = DType::bf16, .has_error_feedback = true}};
-  const auto step_from = [](Replica& own, DdpStore& ddp, float start) {
+  const auto step_from = [](Replica& own, float start) {
     for (int unit = 0; unit < own.model.params().units(); ++unit) {
       const Tensor g = own.store.get(unit).grad;
       std::fill_n(g.as<float>(), g.elements(), start);
     }
-    run_share(own, ddp, 1);
+    run_share(own, 1);
     return own.grads();
   };
   Replica own(llama(), DType::f32, kBatch), fresh(llama(), DType::f32, kBatch);
-  DdpStore ddp(own.store, *world, config, own.stream), untouched(fresh.store, *world, config, fresh.stream);
-  step_from(own, ddp, std::numeric_limits<float>::infinity());
-  EXPECT_EQ(step_from(own, ddp, 0.0f), step_from(fresh, untouched, 0.0f));
+  own.reduce(config);
+  fresh.reduce(config);
+  step_from(own, std::numeric_limits<float>::infinity());
+  EXPECT_EQ(step_from(own, 0.0f), step_from(fresh, 0.0f));
 }
 
 TEST(Ddp, AMissingUnitIsAnError) {
   Replica own(llama(), DType::f32, 1);
-  DdpStore ddp(own.store, *world, {.bucket_bytes = 1}, own.stream);
-  ddp.begin_micro(true);
-  EXPECT_THROW(ddp.finish_gradients(), Error);
+  own.reduce({.bucket_bytes = 1});
+  own.store.begin_micro(true);
+  EXPECT_THROW(own.store.wait_gradients(), Error);
   EXPECT_THROW(DdpConfig({.payload = {.has_error_feedback = true}}).validate(), Error);
 }
 

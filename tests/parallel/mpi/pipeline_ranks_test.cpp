@@ -7,7 +7,7 @@
 
 #include "ingot/core/philox.h"
 #include "ingot/parallel/pipeline.h"
-#include "ingot/parallel/pipeline_store.h"
+#include "ingot/parallel/shard_sum.h"
 #include "tests/comm/mpi/ranks_main.h"
 
 namespace ingot {
@@ -61,22 +61,27 @@ struct Batches {
 
 // The whole model, or only the units of this rank's stages.
 struct Replica {
-  std::unique_ptr<Communicator> alone = self_communicator();
   Transformer model;
   StagePlan plan;
   ParamList list;
   Stream stream;
-  ResidentStore own;
-  PipelineStore store;
+  std::unique_ptr<Communicator> ends;
+  ResidentStore store;
   Region region;
   Arena scratch;
   Replica(const ModelConfig& config, DType compute, const StagePlan& given)
       : model(config, compute),
         plan(given),
         list(model.params().keeping([&](int unit) { return keeps(unit); })),
-        own(list, compute),
-        store(model.params(), own, plan, plan.ranks > 1 ? *world : *alone, stream),
+        store(list, compute),
         scratch("scratch", model.scratch_bytes(kB, kT, true)) {
+    if (plan.ranks > 1) {
+      store.place(model.params(),
+                  {.is_owner = [this](int unit) { return plan.owner(unit) == world->rank(); }});
+      const bool is_end = world->rank() == 0 || world->rank() == plan.ranks - 1;
+      ends = world->split(is_end ? 0 : 1, world->rank(), "pp ends");
+      if (plan.is_tied && is_end) store.add(tied_sum(store, plan, *ends));
+    }
     init_params(store, 11);
     store.refresh_compute(stream);
   }
@@ -153,7 +158,7 @@ void expect_one_rank_results(const ModelConfig& config, DType compute, PipelineK
                 },
                 .context = [&](int64_t micro) { return own.context(micro); }});
   const LossSums got = pipeline.losses(own.stream);
-  own.store.finish_gradients();
+  own.store.wait_gradients();
   EXPECT_EQ(next, batches.micros.size());
   if (world->rank() == world->size() - 1) {
     EXPECT_EQ(got.loss, want.loss);
