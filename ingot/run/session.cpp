@@ -363,8 +363,7 @@ TrainOutcome run_training(const RunConfig& config, RunFolder& folder, bool is_re
                           const std::atomic<bool>& is_interrupted, Mesh& mesh, OtherText other_text) {
   use_threads(config.train);
   if (const std::string warning = thread_warning(thread_use()); !warning.empty()) console.warning(warning);
-  for (const std::string& setting : idle_settings(config))
-    console.warning(setting + "; the run trains little or nothing");
+  for (const std::string& setting : idle_settings(config)) console.warning(setting);
   if (!is_resume && folder.is_lead()) folder.write_config(config);  // first, for is_start_debris()
   console.open_log(folder.log());
   try {
