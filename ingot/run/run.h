@@ -26,7 +26,7 @@ namespace ingot {
 class Console;    // console/console.h
 class RunFolder;  // run/record/run_folder.h
 
-constexpr int kExitInterrupted = 75;  // the run has saved, and --resume continues it; or there was nothing to save
+constexpr int kExitInterrupted = 75;  // --resume continues the run, if there was something to save
 
 struct TrainOutcome {
   // kStopped: train.stop_at was reached. kNotBegun: interrupted while the text was read, with nothing to save.
