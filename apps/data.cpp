@@ -14,6 +14,7 @@
 #include "apps/progress_line.h"
 #include "ingot/config/config_units.h"
 #include "ingot/core/error.h"
+#include "ingot/core/process/stop_signals.h"
 #include "ingot/core/visible_text.h"
 #include "ingot/data/builtin_corpus.h"
 #include "ingot/data/dataset_folder.h"
@@ -22,6 +23,7 @@
 #include "ingot/data/token_source_shards.h"
 #include "ingot/data/token_source_text.h"
 #include "ingot/data/tokenizer/tokenizer.h"
+#include "ingot/run/run.h"
 
 namespace ingot {
 namespace fs = std::filesystem;
@@ -81,9 +83,13 @@ void prepare(const Options& options) {
                                    .shard_tokens = parse_shard_tokens(options.shard_tokens),
                                    .dtype = options.dtype,
                                    .out = options.out};
+  const StopSignals signals(
+      [](const char* name) { fmt::print(stderr, "{}: the command ends and writes nothing\n", name); });
   ProgressLine line(options.is_quiet);
-  const Dataset dataset = prepare_dataset(
-      prepared, [&](std::string_view phase, int64_t done, int64_t total) { line.show(phase, done, total); });
+  const Dataset dataset = prepare_dataset(prepared, [&](std::string_view phase, int64_t done, int64_t total) {
+    if (signals.is_told_to_end()) throw Exit{kExitInterrupted};
+    line.show(phase, done, total);
+  });
   line.end();
   if (options.is_json) {
     fmt::print("{}", dataset_json(dataset));

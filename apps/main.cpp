@@ -1,4 +1,4 @@
-// The `ingot` program. Exit codes: 0 done, 75 interrupted and saved, otherwise as in ingot/core/error.h.
+// The `ingot` program. Exit codes: 0 done, 75 interrupted, otherwise as in ingot/core/error.h.
 #include <fmt/core.h>
 #include <sys/resource.h>
 #include <unistd.h>

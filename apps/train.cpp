@@ -87,7 +87,7 @@ RunOrigin origin_of(const std::vector<std::string>& line) {
           .libraries = libraries_in_use};
 }
 
-// Returns true if the run was interrupted and saved.
+// Returns true if the run was interrupted.
 bool train_on(Mesh& mesh, const std::atomic<bool>& is_told_to_end, RunConfig config, const Start& start) {
   const std::unique_ptr<Console> console = open_console(*mesh.world, is_told_to_end, start);
   for (const std::string& note : start.notes) console->line("note: " + note);
@@ -112,6 +112,11 @@ bool train_on(Mesh& mesh, const std::atomic<bool>& is_told_to_end, RunConfig con
   } catch (...) {
     folder->remove_failed_start();
     throw;
+  }
+  if (outcome.status == TrainOutcome::Status::kNotBegun) {
+    folder->remove_failed_start();
+    console->line("interrupted while the text was read: nothing to save");
+    return true;
   }
   if (start.is_json && mesh.world->rank() == 0) fmt::print("{}", read_file(folder->path() / "run.json"));
   if (outcome.status != TrainOutcome::Status::kInterrupted) return false;
@@ -145,10 +150,10 @@ void train(TrainArguments arguments) {
   start.line = arguments.line;
   start.is_quiet = arguments.is_quiet;
   start.is_json = arguments.is_json;
-  bool is_saved = false;
+  bool is_interrupted = false;
   run_on_ranks(config, is_told_to_end,
-               [&](Mesh& mesh) { is_saved = train_on(mesh, is_told_to_end, config, start); });
-  if (is_saved) throw Exit{kExitInterrupted};
+               [&](Mesh& mesh) { is_interrupted = train_on(mesh, is_told_to_end, config, start); });
+  if (is_interrupted) throw Exit{kExitInterrupted};
 }
 
 }  // namespace

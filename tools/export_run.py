@@ -5,6 +5,7 @@ and how the run ended. `ingot export-run` calls it; it needs `pip install wandb`
 Usage: export_run.py RUN (--wandb | --mlflow) [--project NAME] [--name NAME] [--to URI] [--params]"""
 import argparse
 import datetime
+import heapq
 import itertools
 import json
 import math
@@ -15,6 +16,7 @@ import sys
 
 MOST_BYTES = 1 << 20  # of a sample, a configuration and a line
 BATCH = 900           # MLflow takes at most 1000 metrics at once
+MOST_ROWS = 1000      # of W&B's table of samples, which is kept in memory
 
 
 def fail(message, code=2):
@@ -40,15 +42,22 @@ def read_plain(path):
         return file.read(MOST_BYTES)
 
 
+def lines(file):
+    """Yields the complete lines. Those longer than MOST_BYTES are passed over without being kept in memory."""
+    is_rest = False
+    while line := file.readline(MOST_BYTES):
+        if line.endswith("\n") and not is_rest:
+            yield line
+        is_rest = not line.endswith("\n")
+
+
 def rows(path):
     """Yields the complete lines of a .jsonl file that are objects with a step, as (step, object)."""
     file = open_plain(path)
     if file is None:
         return
     with file:
-        for line in file:
-            if not line.endswith("\n") or len(line) > MOST_BYTES:
-                continue
+        for line in lines(file):
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError):
@@ -68,7 +77,7 @@ def metrics(run, with_params):
     if with_params:
         norms = ((step, {f"params/{key}/{row.get('param', '')}": value for key, value in numbers(row).items()})
                  for step, row in rows(run / "params.jsonl"))
-        merged = sorted(itertools.chain(merged, norms), key=lambda pair: pair[0])
+        merged = heapq.merge(merged, norms, key=lambda pair: pair[0])
     time_s, last = 0.0, -1
     for step, group in itertools.groupby(merged, key=lambda pair: pair[0]):
         values = {}
@@ -102,13 +111,15 @@ def config(run):
 
 
 def samples(run):
+    """Yields (step, name, text) of every sample, the newest first."""
     folder = run / "samples"
     if folder.is_symlink() or not folder.is_dir():
         return
-    for path in sorted(folder.iterdir()):
+    for path in sorted(folder.iterdir(), reverse=True):
         found = re.fullmatch(r"step-(\d+)\.txt", path.name)
-        if found and open_plain(path):
-            yield int(found[1]), path.name, read_plain(path)
+        text = read_plain(path) if found else ""
+        if text:
+            yield int(found[1]), path.name, text
 
 
 def record(run):
@@ -145,7 +156,8 @@ def to_wandb(run, given, found):
     for step, values in metrics(run, given.params):
         target.log(values, step=step)
         steps += 1
-    table = wandb.Table(columns=["step", "file", "text"], data=[list(one) for one in samples(run)])
+    newest = [list(one) for one in itertools.islice(samples(run), MOST_ROWS)]
+    table = wandb.Table(columns=["step", "file", "text"], data=newest[::-1])
     if table.data:
         target.log({"samples": table})
     for key, value in summary(found).items():

@@ -92,7 +92,7 @@ std::string exit_status() {
          tagged(bold("4"), "Memory ran out, or the request would not fit.") +
          tagged(bold("5"), "A loss or a gradient is not finite, and the run cannot go on.") +
          tagged(bold("6"), "Writing failed: the disk is full, read\\-only or not permitted.") +
-         tagged(bold("75"), "The run was interrupted, has saved, and can be resumed.");
+         tagged(bold("75"), "The run was interrupted and can be resumed, if there was something to save.");
 }
 
 std::string command_page(const CommandInfo& command, const CommandInfo& root, const std::string& version) {

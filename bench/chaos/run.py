@@ -14,7 +14,8 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 # The number of faults of the short form: about two minutes on two cores for all.
-SCRIPTS = {"bad_inputs": 60, "bit_flips": 30, "kills": 20, "file_calls": 80, "power_cuts": 1, "ranks": 4, "signals": 8, "hosts": 1}
+SCRIPTS = {"bad_inputs": 60, "bit_flips": 30, "kills": 20, "file_calls": 80, "power_cuts": 1, "ranks": 4, "signals": 8, "hosts": 1,
+           "haul": 100_000}
 
 
 def main():

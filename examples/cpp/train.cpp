@@ -1,8 +1,9 @@
-// Trains a small LLaMA on a text and continues a prompt: build/train TEXT [STEPS]
+// Trains a small LLaMA on a text, continues a prompt and saves the model: build/train TEXT [STEPS [FOLDER]]
 #include <cstdio>
 #include <exception>
 #include <string>
 
+#include "ingot/checkpoint/checkpoint.h"
 #include "ingot/config/config_toml.h"
 #include "ingot/config/run_plan.h"
 #include "ingot/parallel/parallelize.h"
@@ -13,7 +14,7 @@
 using namespace ingot;
 
 int main(int argc, char** argv) try {
-  if (argc < 2) throw Error("usage: train TEXT [STEPS]", ErrorKind::kUsage);
+  if (argc < 2) throw Error("usage: train TEXT [STEPS [FOLDER]]", ErrorKind::kUsage);
 
   // The same keys as in `ingot train --set`; config_reference() lists them.
   ConfigBuilder builder;
@@ -45,6 +46,17 @@ int main(int argc, char** argv) try {
   generate_text(generator, *data.tokenizer, "The ", 120, SampleConfig{}, /*seed=*/1,
                 [](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); });
   std::printf("\n");
+
+  if (argc > 3) {
+    CheckpointStore store(argv[3]);
+    const TrainerState state{.step = config.train.steps,
+                             .tokens = loader.position() * config.model.context,
+                             .sample_position = loader.position(),
+                             .data_hash = data.train.content_hash()};
+    const auto saved =
+        save_checkpoint(&store, trainer, *data.tokenizer, config_toml(config, ConfigDocs::kNone), state);
+    std::printf("saved: %s\n", saved.c_str());
+  }
   return 0;
 } catch (const Error& error) {
   std::fprintf(stderr, "train: %s\n", error.what());

@@ -364,8 +364,8 @@ std::string unknown_key_hint(std::string_view name) {
   const bool is_typo = !nearest.empty() && edit_distance(name, nearest.front()) == 1;
   const size_t dot = name.find('.');  // npos + 1 is 0
   for (const std::string_view part : {name.substr(dot + 1), name.substr(0, dot)})
-    if (const std::string_view answer = answer_about(part); !answer.empty() && !is_typo)
-      return fmt::format("; {}", answer);
+    if (const std::string_view answer = answer_about(part); !answer.empty())
+      return is_typo ? fmt::format("{} {}", did_you_mean(nearest), answer) : fmt::format("; {}", answer);
   return did_you_mean(nearest);
 }
 

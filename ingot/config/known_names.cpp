@@ -194,9 +194,9 @@ constexpr OtherFeature kOtherFeatures[] = {
      "Ingot trains on plain text and counts the loss of every token; it does not apply chat templates"},
     {"dpo ppo grpo rlhf reward_model ref_model", "Ingot trains on the next token only, without rewards"},
     {"moe num_experts n_experts num_local_experts num_experts_per_tok n_routed_experts expert_parallel "
-     "expert_model_parallel_size",
+     "expert_model_parallel_size ep",
      "Ingot has no mixture of experts"},
-    {"context_parallel context_parallel_size context_parallel_degree cp_size ring_attention",
+    {"context_parallel context_parallel_size context_parallel_degree cp_size cp ring_attention",
      "Ingot has no context parallelism"},
     {"tasks eval_tasks lm_eval benchmarks hellaswag mmlu",
      "Ingot evaluates loss, bits per byte and top-1 on text, and has no tasks"},

@@ -58,6 +58,34 @@ size_t offset_of(const ReadDocument& document, int64_t n) {
   return offset;
 }
 
+// Calls `progress` whenever a few megabytes of text have been used, and at the end of each batch. A long file is one batch.
+class UsedText {
+ public:
+  UsedText(const StreamedCorpus::Progress& progress, const CorpusReader& reader)
+      : progress_(progress), reader_(reader) {}
+  void add(std::string_view text) {
+    used_ += static_cast<int64_t>(text.size());
+    if (used_ - said_ < static_cast<int64_t>(kBatchBytes)) return;
+    said_ = used_;
+    say(std::min(before_ + used_, reader_.bytes_read()));
+  }
+  void end_batch() {
+    before_ = reader_.bytes_read();
+    used_ = said_ = 0;
+    say(before_);
+  }
+
+ private:
+  void say(int64_t done) const {
+    if (progress_) progress_(done, reader_.bytes());
+  }
+
+  const StreamedCorpus::Progress& progress_;
+  const CorpusReader& reader_;
+  int64_t before_ = 0;           // bytes of earlier batches
+  int64_t used_ = 0, said_ = 0;  // bytes of this batch's text
+};
+
 }  // namespace
 
 // The state of one walk(): collects short documents into batches and finds where validation begins.
@@ -219,6 +247,7 @@ void StreamedCorpus::survey_loaded() {
 
 void StreamedCorpus::survey(const Progress& progress) {
   CorpusReader reader(specs_, jsonl_field_);
+  UsedText used(progress, reader);
   Xxh3 hash;
   Xxh3 text_hash;
   int64_t bytes = 0;  // what the document has so far
@@ -231,6 +260,7 @@ void StreamedCorpus::survey(const Progress& progress) {
       for_each_stretch(document, [&](std::string_view stretch) {
         text_hash.add(std::as_bytes(std::span(stretch)));
         if (documents_ == 0) first_characters_ += count_characters_in(stretch);
+        used.add(stretch);
       });
       bytes += static_cast<int64_t>(document.view().size());
       if (!document.ends) continue;
@@ -242,7 +272,7 @@ void StreamedCorpus::survey(const Progress& progress) {
       const std::array<uint64_t, 2> entry = {static_cast<uint64_t>(bytes), text_hash.value()};
       hash.add(std::as_bytes(std::span(entry)));
     }
-    if (progress) progress(reader.bytes_read(), reader.bytes());
+    used.end_batch();
   }
   if (documents_ == 0) fail_no_text();
   content_hash_ = hash.value();
@@ -262,17 +292,23 @@ bool StreamedCorpus::trains_on_one() const {
 
 void StreamedCorpus::walk(const FindCut& find_cut, const std::function<void(const TextBatch&)>& take,
                           const Progress& progress) const {
-  Walk walk(*this, find_cut, take);
   if (loaded_) {
+    Walk walk(*this, find_cut, take);
     walk.add_documents(loaded_->train, false);
     walk.add_documents(loaded_->val, true);
     return;
   }
   CorpusReader reader(specs_, jsonl_field_, false);
+  UsedText used(progress, reader);
+  const std::function<void(const TextBatch&)> use = [&](const TextBatch& texts) {
+    take(texts);
+    for (const TextPiece& piece : texts.pieces) used.add(piece.text);
+  };
+  Walk walk(*this, find_cut, use);
   for (std::vector<ReadDocument> batch; reader.next(batch);) {
     for (const ReadDocument& document : batch) walk.add(document);
     walk.flush();
-    if (progress) progress(reader.bytes_read(), reader.bytes());
+    used.end_batch();
   }
   walk.check_end();
 }

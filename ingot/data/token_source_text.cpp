@@ -186,7 +186,8 @@ TokenSource tokenize(const Documents& documents, const Tokenizer& tokenizer) {
   return collector.finish(documents.size_bytes());
 }
 
-StreamedSplit tokenize(const StreamedCorpus& corpus, const Tokenizer& tokenizer, const KeptText& kept) {
+StreamedSplit tokenize(const StreamedCorpus& corpus, const Tokenizer& tokenizer, const KeptText& kept,
+                       const StreamedCorpus::Progress& progress) {
   StreamedSplit split;
   TokenCollector train(tokenizer), val(tokenizer);
   TextCollector train_text(kept.train_bytes), val_text(kept.val_bytes);
@@ -195,7 +196,8 @@ StreamedSplit tokenize(const StreamedCorpus& corpus, const Tokenizer& tokenizer,
                 (batch.is_val ? val_text : train_text).add(batch);
                 tokenize_batch(batch, tokenizer,
                                [&](TokenPiece piece) { (batch.is_val ? val : train).add(std::move(piece)); });
-              });
+              },
+              progress);
   split.train = {train.finish(train_text.bytes()), train_text.documents(), train_text.finish()};
   split.val = {val.finish(val_text.bytes()), val_text.documents(), val_text.finish()};
   return split;

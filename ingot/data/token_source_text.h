@@ -49,7 +49,8 @@ struct KeptText {
 };
 
 // Tokenizes a corpus to memory without ever holding its text (except what `kept` asks for).
-StreamedSplit tokenize(const StreamedCorpus& corpus, const Tokenizer& tokenizer, const KeptText& kept = {});
+StreamedSplit tokenize(const StreamedCorpus& corpus, const Tokenizer& tokenizer, const KeptText& kept = {},
+                       const StreamedCorpus::Progress& progress = {});
 
 // Returns the same stream from `cache_folder`/KEY, where KEY is a hash of the texts and the tokenizer. If
 // that folder is missing or damaged, the documents are tokenized and written there first. It appears

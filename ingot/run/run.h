@@ -26,18 +26,19 @@ namespace ingot {
 class Console;    // console/console.h
 class RunFolder;  // run/record/run_folder.h
 
-constexpr int kExitInterrupted = 75;  // the run has saved, and --resume continues it
+constexpr int kExitInterrupted = 75;  // --resume continues the run, if there was something to save
 
 struct TrainOutcome {
-  enum class Status { kCompleted, kStopped, kInterrupted };  // kStopped: train.stop_at was reached
+  // kStopped: train.stop_at was reached. kNotBegun: interrupted while the text was read, with nothing to save.
+  enum class Status { kCompleted, kStopped, kInterrupted, kNotBegun };
   Status status = Status::kCompleted;
   int64_t steps = 0, tokens = 0;  // totals of the run, including resumed parts
   EvalResult final_eval;
   std::filesystem::path checkpoint;  // the last one saved
 };
 
-// Trains until train.steps, train.stop_at, train.max_time or `is_interrupted`, and always saves a
-// checkpoint before it returns. The caller has opened and locked the folder. With is_resume, continues from
+// Trains until train.steps, train.stop_at, train.max_time or `is_interrupted`, and saves a checkpoint before it returns
+// (except kNotBegun). The caller has opened and locked the folder. With is_resume, continues from
 // the newest good checkpoint in it. Throws a kUsage error if there is none, or if it does not fit the
 // configuration; other text must be accepted (run/resume_check.h). With several ranks all of them call it,
 // each with its own folder and its mesh; interrupting one rank interrupts all.

@@ -8,7 +8,6 @@
 
 #include "ingot/data/builtin_corpus.h"
 #include "ingot/data/corpus_stream.h"
-#include "ingot/data/corpus_tokenizer.h"
 #include "ingot/data/dataset_folder.h"
 #include "ingot/data/document_stats.h"
 #include "ingot/data/token_source_shards.h"
@@ -93,7 +92,8 @@ std::string leak_between(const TokenSource& train, const TokenSource& val) {
                       documents.documents());
 }
 
-RunData load_shards(const DataConfig& config, const std::optional<std::string>& tokenizer_json, Val which) {
+RunData load_shards(const DataConfig& config, const std::optional<std::string>& tokenizer_json, Val which,
+                    const CorpusProgress& progress) {
   std::vector<std::string> train = config.train, val = config.val;
   if (val.empty()) {
     train.clear();
@@ -117,7 +117,7 @@ RunData load_shards(const DataConfig& config, const std::optional<std::string>& 
     data.val.set_text_bytes(count_text_bytes(data.val, *data.tokenizer));
   } else {
     data.train = open_shards(train, end_of_text);
-    data.val = load_stream(val, config.text_field, *data.tokenizer);
+    data.val = load_stream(val, config.text_field, *data.tokenizer, progress);
   }
   data.warning = leak_between(data.train, data.val);
   return data;
@@ -156,7 +156,7 @@ Documents decoded(const TokenSource& source, const Tokenizer& tokenizer) {
 }
 
 RunData load_prepared(const DataConfig& config, const std::optional<std::string>& tokenizer_json,
-                      const fs::path& folder, Val which) {
+                      const fs::path& folder, Val which, const CorpusProgress& progress) {
   const Dataset dataset = read_dataset(folder);
   RunData data;
   data.tokenizer = open_dataset_tokenizer(folder, dataset);
@@ -164,7 +164,7 @@ RunData load_prepared(const DataConfig& config, const std::optional<std::string>
   data.train = open_dataset_part(folder, dataset.train, *data.tokenizer);
   if (which == Val::kNone) return data;
   if (!config.val.empty()) {
-    data.val = load_stream(config.val, config.text_field, *data.tokenizer);
+    data.val = load_stream(config.val, config.text_field, *data.tokenizer, progress);
   } else if (dataset.val.tokens > 0) {
     data.val = open_dataset_part(folder, dataset.val, *data.tokenizer);
     data.val_documents = decoded(data.val, *data.tokenizer);
@@ -187,24 +187,27 @@ RunData load_prepared(const DataConfig& config, const std::optional<std::string>
   return data;
 }
 
-RunData load_text(const DataConfig& config, const std::optional<std::string>& tokenizer_json, Val which) {
+RunData load_text(const DataConfig& config, const std::optional<std::string>& tokenizer_json, Val which,
+                  const CorpusProgress& progress) {
   const bool has_own_val = which == Val::kWanted && !config.val.empty();
   const double fraction = has_own_val || which == Val::kNone ? 0 : config.val_fraction;
-  const StreamedCorpus train(config.train, fraction, config.text_field);
+  const StreamedCorpus::Progress reading = in_phase(progress, "reading"),
+                                 tokenizing = in_phase(progress, "tokenizing");
+  const StreamedCorpus train(config.train, fraction, config.text_field, reading);
   std::optional<StreamedCorpus> val;
-  if (has_own_val) val.emplace(config.val, 0, config.text_field);
+  if (has_own_val) val.emplace(config.val, 0, config.text_field, reading);
   RunData data;
   if (tokenizer_json) {
     data.tokenizer = parse_tokenizer(*tokenizer_json, "tokenizer.json");
   } else if (is_corpus_tokenizer(config.tokenizer)) {
     std::vector<const StreamedCorpus*> corpora = {&train};
     if (val && config.tokenizer == "char") corpora.push_back(&*val);
-    data.tokenizer = make_corpus_tokenizer(config.tokenizer, bpe_config_of(config), corpora);
+    data.tokenizer = make_corpus_tokenizer(config.tokenizer, bpe_config_of(config), corpora, progress);
   } else {
     data.tokenizer = load_tokenizer(config.tokenizer);
   }
-  StreamedSplit text = tokenize(train, *data.tokenizer, {.val_bytes = kYardstickBytes});
-  if (val) text.val = tokenize(*val, *data.tokenizer, {.train_bytes = kYardstickBytes}).train;
+  StreamedSplit text = tokenize(train, *data.tokenizer, {.val_bytes = kYardstickBytes}, tokenizing);
+  if (val) text.val = tokenize(*val, *data.tokenizer, {.train_bytes = kYardstickBytes}, tokenizing).train;
   if (text.val.documents == 0 && which == Val::kWanted)
     fail(ErrorKind::kUsage, "data: there is no validation text; set data.val or a data.val_fraction above 0");
   data.train = std::move(text.train.tokens);
@@ -227,11 +230,11 @@ std::string megabytes(const TokenSource& source) {
 }
 
 RunData load_one(const DataConfig& config, const std::optional<std::string>& tokenizer_json,
-                 Val which = Val::kWanted) {
+                 const CorpusProgress& progress, Val which = Val::kWanted) {
   if (const std::optional<fs::path> folder = prepared_folder(config.train))
-    return load_prepared(config, tokenizer_json, *folder, which);
-  return names_shards(config.train) ? load_shards(config, tokenizer_json, which)
-                                    : load_text(config, tokenizer_json, which);
+    return load_prepared(config, tokenizer_json, *folder, which, progress);
+  return names_shards(config.train) ? load_shards(config, tokenizer_json, which, progress)
+                                    : load_text(config, tokenizer_json, which, progress);
 }
 
 // Returns the configuration of one source of a mixture.
@@ -244,7 +247,7 @@ DataConfig source_config(const DataConfig& config, const std::string& name) {
 
 // Returns the tokenizer of a mixture: the one that the run names or that a source of tokens brings, else one that is
 // trained on the text of all sources.
-std::unique_ptr<Tokenizer> mix_tokenizer(const DataConfig& config) {
+std::unique_ptr<Tokenizer> mix_tokenizer(const DataConfig& config, const CorpusProgress& progress) {
   if (!is_trained_on_text(config.tokenizer)) return named_tokenizer(config.tokenizer);
   std::vector<StreamedCorpus> corpora;
   corpora.reserve(config.train.size() + 1);
@@ -253,13 +256,14 @@ std::unique_ptr<Tokenizer> mix_tokenizer(const DataConfig& config) {
     if (const std::optional<fs::path> folder = prepared_folder(specs))
       return open_dataset_tokenizer(*folder, read_dataset(*folder));
     if (names_shards(specs)) return shard_tokenizer(source_config(config, name), std::nullopt, true);
-    corpora.emplace_back(specs, config.val.empty() ? config.val_fraction : 0, config.text_field);
+    corpora.emplace_back(specs, config.val.empty() ? config.val_fraction : 0, config.text_field,
+                         in_phase(progress, "reading"));
   }
   if (!config.val.empty() && config.tokenizer == "char")
-    corpora.emplace_back(config.val, 0, config.text_field);
+    corpora.emplace_back(config.val, 0, config.text_field, in_phase(progress, "reading"));
   std::vector<const StreamedCorpus*> texts;
   for (const StreamedCorpus& corpus : corpora) texts.push_back(&corpus);
-  return make_corpus_tokenizer(config.tokenizer, bpe_config_of(config), texts);
+  return make_corpus_tokenizer(config.tokenizer, bpe_config_of(config), texts, progress);
 }
 
 // Returns the name of a source, with a number if an earlier one has the same.
@@ -270,16 +274,17 @@ std::string source_name(const std::vector<MixSource>& before, const std::string&
   return same == 0 ? name : fmt::format("{} ({})", name, same + 1);
 }
 
-RunData load_mix(const DataConfig& config, const std::optional<std::string>& tokenizer_json) {
+RunData load_mix(const DataConfig& config, const std::optional<std::string>& tokenizer_json,
+                 const CorpusProgress& progress) {
   RunData data;
   data.tokenizer =
-      tokenizer_json ? parse_tokenizer(*tokenizer_json, "tokenizer.json") : mix_tokenizer(config);
+      tokenizer_json ? parse_tokenizer(*tokenizer_json, "tokenizer.json") : mix_tokenizer(config, progress);
   const std::string json = data.tokenizer->to_json();
   const MixOrder order(config.mix);
   for (size_t i = 0; i < config.train.size(); ++i) {
     // Validation data of its own is the whole mixture's, and is loaded with the first source.
     const bool has_own_val = !config.val.empty();
-    RunData one = load_one(source_config(config, config.train[i]), json,
+    RunData one = load_one(source_config(config, config.train[i]), json, progress,
                            has_own_val && i > 0 ? Val::kNone : Val::kWanted);
     MixSource source{.name = source_name(data.mix, config.train[i]),
                      .weight = config.mix[i],
@@ -308,11 +313,13 @@ std::string mix_summary(const RunData& data) {
 
 }  // namespace
 
-RunData load_run_data(const DataConfig& config, const std::optional<std::string>& tokenizer_json) {
+RunData load_run_data(const DataConfig& config, const std::optional<std::string>& tokenizer_json,
+                      const CorpusProgress& progress) {
   if (config.train.empty())
     fail(ErrorKind::kUsage,
          "data.train is empty; give text with --data FILE, or data.train = \"builtin:bible\"");
-  RunData data = config.mix.empty() ? load_one(config, tokenizer_json) : load_mix(config, tokenizer_json);
+  RunData data = config.mix.empty() ? load_one(config, tokenizer_json, progress)
+                                    : load_mix(config, tokenizer_json, progress);
   release_free_memory();
   const TokenSource::TokenBytes bytes = token_bytes(*data.tokenizer);
   data.val.set_token_bytes(bytes);
@@ -351,7 +358,7 @@ RunInputs hashes_of(const RunData& data) {
 namespace {
 
 TokenSource open_stream(const std::vector<std::string>& specs, const std::string& text_field,
-                        const Tokenizer& tokenizer) {
+                        const Tokenizer& tokenizer, const CorpusProgress& progress) {
   if (const std::optional<fs::path> folder = prepared_folder(specs)) {
     const Dataset dataset = read_dataset(*folder);
     if (!are_equal(*open_dataset_tokenizer(*folder, dataset), tokenizer))
@@ -365,7 +372,10 @@ TokenSource open_stream(const std::vector<std::string>& specs, const std::string
            folder->string());
     return open_dataset_part(*folder, dataset.val, tokenizer);
   }
-  if (!names_shards(specs)) return tokenize(StreamedCorpus(specs, 0, text_field), tokenizer).train.tokens;
+  if (!names_shards(specs)) {
+    const StreamedCorpus corpus(specs, 0, text_field, in_phase(progress, "reading"));
+    return tokenize(corpus, tokenizer, {}, in_phase(progress, "tokenizing")).train.tokens;
+  }
   TokenSource source = open_shards(specs, tokenizer.end_of_text());
   source.set_text_bytes(count_text_bytes(source, tokenizer));
   return source;
@@ -374,8 +384,8 @@ TokenSource open_stream(const std::vector<std::string>& specs, const std::string
 }  // namespace
 
 TokenSource load_stream(const std::vector<std::string>& specs, const std::string& text_field,
-                        const Tokenizer& tokenizer) {
-  TokenSource source = open_stream(specs, text_field, tokenizer);
+                        const Tokenizer& tokenizer, const CorpusProgress& progress) {
+  TokenSource source = open_stream(specs, text_field, tokenizer, progress);
   source.set_token_bytes(token_bytes(tokenizer));
   return source;
 }

@@ -8,6 +8,7 @@
 
 #include "ingot/config/config.h"
 #include "ingot/data/corpus.h"
+#include "ingot/data/corpus_tokenizer.h"
 #include "ingot/data/sampler.h"
 #include "ingot/data/token_source.h"
 #include "ingot/data/tokenizer/tokenizer.h"
@@ -39,8 +40,9 @@ RunInputs hashes_of(const RunData& data);
 // tokenizer and split. Shards without validation shards are split at their end by data.val_fraction.
 // tokenizer_json: of the checkpoint being resumed; if nullopt, data.tokenizer names the tokenizer (or
 // trains it).
-// Throws kUsage or kData errors that name the key or file and the fix.
-RunData load_run_data(const DataConfig& config, const std::optional<std::string>& tokenizer_json);
+// Throws kUsage or kData errors that name the key or file and the fix. What `progress` throws ends the loading.
+RunData load_run_data(const DataConfig& config, const std::optional<std::string>& tokenizer_json,
+                      const CorpusProgress& progress = {});
 
 // Returns the order in which a run takes its windows.
 Sampler sampler_of(const RunConfig& config, const RunData& data);
@@ -48,6 +50,6 @@ Sampler sampler_of(const RunConfig& config, const RunData& data);
 // Opens text files, token shards, or the validation tokens of a prepared folder as one stream, for
 // evaluation. Throws a kData error if the folder was prepared with another tokenizer.
 TokenSource load_stream(const std::vector<std::string>& specs, const std::string& text_field,
-                        const Tokenizer& tokenizer);
+                        const Tokenizer& tokenizer, const CorpusProgress& progress = {});
 
 }  // namespace ingot

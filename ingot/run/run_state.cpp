@@ -23,7 +23,7 @@ RunState::RunState(const RunConfig& given, RunFolder& run_folder, bool is_resume
       store(folder.checkpoints()),
       resumed(find_resume_point(is_resume)),
       changes(check_changes(given, other_text)),
-      data(load_run_data(given.data, resumed_tokenizer())),
+      data(load_data(given.data)),
       config(with_vocab(given)),
       trainer(config, parallelize(config, mesh)),
       sampler(sampler_of(config, data)),
@@ -101,6 +101,19 @@ std::optional<Checkpoint> RunState::find_resume_point(bool is_resume) {
              ? "the run ended before its first step: start it again without --resume, into the same folder"
              : "start again into a new folder");
   return found;
+}
+
+RunData RunState::load_data(const DataConfig& given) const {
+  struct ToldToEnd {};
+  std::optional<RunData> loaded;
+  try {
+    loaded = load_run_data(given, resumed_tokenizer(), [this](std::string_view, int64_t, int64_t) {
+      if (is_interrupted) throw ToldToEnd{};
+    });
+  } catch (const ToldToEnd&) {
+  }
+  if (world.is_any(!loaded)) throw InterruptedStart{};
+  return *std::move(loaded);
 }
 
 // Only rank 0's list includes changes of the layout, because only rank 0 reads the run's config.toml.

@@ -34,6 +34,9 @@ struct BestCheckpoint {
   double val_loss = std::numeric_limits<double>::infinity();
 };
 
+// Thrown by the constructor of RunState, on all ranks, if one of them is told to end while its text is read.
+struct InterruptedStart {};
+
 struct RunState {
   using Clock = std::chrono::steady_clock;
   static double seconds_since(Clock::time_point start) {
@@ -102,6 +105,7 @@ struct RunState {
   std::optional<Checkpoint> find_resume_point(bool is_resume);
   std::optional<ResumeCheck> check_changes(const RunConfig& given, OtherText other_text) const;
   std::optional<std::string> resumed_tokenizer() const;
+  RunData load_data(const DataConfig& given) const;
   RunConfig with_vocab(const RunConfig& given) const;
   TextHashes text() const;
   void complete_side_files();

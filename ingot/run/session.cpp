@@ -47,6 +47,7 @@ const char* name(TrainOutcome::Status status) {
     case TrainOutcome::Status::kStopped:
       return "stopped";
     case TrainOutcome::Status::kInterrupted:
+    case TrainOutcome::Status::kNotBegun:
       return "interrupted";
   }
   return "";
@@ -338,15 +339,9 @@ TrainOutcome Session::run() {
   return finish(train());
 }
 
-TrainOutcome run_training(const RunConfig& config, RunFolder& folder, bool is_resume, Console& console,
-                          const std::atomic<bool>& is_interrupted, Mesh& mesh, OtherText other_text) {
-  use_threads(config.train);
-  if (const std::string warning = thread_warning(thread_use()); !warning.empty()) console.warning(warning);
-  for (const std::string& setting : idle_settings(config))
-    console.warning(setting + "; the run trains little or nothing");
-  if (!is_resume && folder.is_lead()) folder.write_config(config);  // first, for is_start_debris()
-  console.open_log(folder.log());
-  Session session(config, folder, is_resume, console, is_interrupted, mesh, other_text);
+namespace {
+
+TrainOutcome run_session(Session& session, const Mesh& mesh) {
   try {
     return session.run();
   } catch (const Error& error) {
@@ -359,6 +354,25 @@ TrainOutcome run_training(const RunConfig& config, RunFolder& folder, bool is_re
   } catch (const std::exception& error) {
     session.record_failure(error.what(), exit_code(ErrorKind::kInternal));
     throw;
+  }
+}
+
+}  // namespace
+
+TrainOutcome run_training(const RunConfig& config, RunFolder& folder, bool is_resume, Console& console,
+                          const std::atomic<bool>& is_interrupted, Mesh& mesh, OtherText other_text) {
+  use_threads(config.train);
+  if (const std::string warning = thread_warning(thread_use()); !warning.empty()) console.warning(warning);
+  for (const std::string& setting : idle_settings(config)) console.warning(setting);
+  if (!is_resume && folder.is_lead()) folder.write_config(config);  // first, for is_start_debris()
+  console.open_log(folder.log());
+  try {
+    Session session(config, folder, is_resume, console, is_interrupted, mesh, other_text);
+    return run_session(session, mesh);
+  } catch (const InterruptedStart&) {
+    TrainOutcome outcome;
+    outcome.status = TrainOutcome::Status::kNotBegun;
+    return outcome;
   }
 }
 

@@ -10,6 +10,12 @@ Presets and keys are those of the program `ingot`; ingot.presets() and ingot.con
 those of `ingot train` with the same configuration, bit for bit. A function that computes releases the GIL.
 """
 import json as _json
+import os as _os
+
+# A thread that waits spins only briefly, so that it leaves a busy machine to others (docs/benchmarks/busy.md). libgomp reads
+# this once, when the extension loads it.
+if "OMP_WAIT_POLICY" not in _os.environ:
+    _os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 from . import _ingot
 from ._ingot import Error, config_reference, presets

@@ -32,6 +32,20 @@ def test_presets_and_keys_are_those_of_the_program():
     assert "layers = 3" in ingot.config_toml("tiny-llama", data="x.txt", set={"model.layers": 3})
 
 
+def test_threads_that_wait_spin_briefly():
+    def settings(**environment):
+        inherited = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+        done = subprocess.run([sys.executable, "-c", "import ingot"], check=True, capture_output=True, text=True,
+                              env=inherited | {"OMP_DISPLAY_ENV": "verbose"} | environment)
+        return done.stderr
+
+    if "GOMP_SPINCOUNT" not in settings():
+        pytest.skip("the module's OpenMP is not libgomp")
+    assert "GOMP_SPINCOUNT = '10000'" in settings()
+    assert "GOMP_SPINCOUNT = '77'" in settings(GOMP_SPINCOUNT="77")
+    assert "GOMP_SPINCOUNT = '10000'" not in settings(OMP_WAIT_POLICY="active")
+
+
 def test_a_model_learns(text):
     trainer = ingot.Trainer("tiny-llama", data=text, set={**SMALL, "train.steps": 60})
     before = trainer.evaluate()

@@ -2,6 +2,7 @@
 // model.
 #pragma once
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -39,6 +40,16 @@ class AttackTest : public testing::Test {
            " --set model.context=32 --set train.steps=4 --set schedule.warmup_steps=1 --set sample.count=0"
            " --set train.batch_size=2 --set train.grad_accum=1 " +
            more;
+  }
+
+  // Makes a run in the folder "run".
+  void make_run(const std::string& more = "") const {
+    const Outcome made = bash("$ingot " + train("run", more));
+    ASSERT_EQ(made.exit_code, 0) << made.output;
+  }
+  // Returns the folder of one of its checkpoints.
+  std::filesystem::path checkpoint(int64_t step) const {
+    return folder_ / "run/checkpoints" / fmt::format("step-{:09}", step);
   }
 
   std::filesystem::path folder_;

@@ -51,10 +51,7 @@ std::string hostile_message(ErrorKind kind, F f) {
 
 class HostileModel : public AttackTest {
  protected:
-  void SetUp() override {
-    const Outcome outcome = bash("$ingot " + train("run"));
-    ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
-  }
+  void SetUp() override { make_run(); }
   // Copies the checkpoint as a plain Hugging Face folder, which has no manifest to verify it.
   fs::path plain_copy(bool has_config_toml) const {
     const fs::path copy = folder_ / "plain";
@@ -64,7 +61,7 @@ class HostileModel : public AttackTest {
     if (!has_config_toml) fs::remove(copy / "config.toml");
     return copy;
   }
-  fs::path checkpoint() const { return folder_ / "run/checkpoints/step-000000004"; }
+  fs::path checkpoint() const { return AttackTest::checkpoint(4); }
   // The limit lets a model allocate memory before it is refused, but less than 4 GB.
   Outcome generate(const fs::path& model) const {
     const std::string limit = kHasAddressSanitizer ? "" : "ulimit -v 4000000; ";

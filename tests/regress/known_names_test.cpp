@@ -90,6 +90,8 @@ TEST(KnownNames, WhatIngotDoesOtherwiseOrLacksIsSaid) {
       {"packing", "always packed"},
       {"num-experts", "no mixture of experts"},
       {"context_parallel_size", "no context parallelism"},
+      {"parallel.cp", "no context parallelism"},
+      {"parallel.ep", "no mixture of experts"},
       {"optimizer.groups", "did you mean optimizer.group?"},
   };
   for (const auto& [name, answer] : cases)

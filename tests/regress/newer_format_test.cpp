@@ -17,13 +17,7 @@ using testing::Not;
 
 class NewerFormat : public AttackTest {
  protected:
-  NewerFormat() {
-    const Outcome made = bash("$ingot " + train("run", "--set checkpoint.every=2 --set train.stop_at=4"));
-    EXPECT_EQ(made.exit_code, 0) << made.output;
-  }
-  fs::path checkpoint(int64_t step) const {
-    return folder_ / "run/checkpoints" / fmt::format("step-{:09}", step);
-  }
+  void SetUp() override { make_run("--set checkpoint.every=2 --set train.stop_at=4"); }
   // Makes a checkpoint what a program of format 2 would write: with another structure, and sealed.
   void make_newer(int64_t step) const {
     const std::string body = "{\n\"format\": \"ingot checkpoint 2\",\n\"blobs\": {},\n";

@@ -11,7 +11,7 @@ using testing::HasSubstr;
 class NoCheckpointLeft : public AttackTest {};
 
 TEST_F(NoCheckpointLeft, DamagedCheckpointsAreADataError) {
-  ASSERT_EQ(bash("$ingot " + train("run", "--set checkpoint.every=2")).exit_code, 0);
+  make_run("--set checkpoint.every=2");
   const Outcome damaged = bash(
       "for f in run/checkpoints/step-*/model.safetensors; do truncate -s -1 $f; done\n"
       "$ingot train --resume --out run");
@@ -31,8 +31,7 @@ TEST_F(NoCheckpointLeft, AFolderThatCannotBeListedIsNamed) {
       "setpriv --bounding-set=-dac_override,-dac_read_search --inh-caps=-dac_override,-dac_read_search ";
   if (bash("mkdir closed; chmod 311 closed; " + user + "true && ! " + user + "ls closed").exit_code != 0)
     GTEST_SKIP() << "SKIPPED LOUDLY: no folder can be closed to this user";
-  const std::string stop = "--set checkpoint.every=2 --set train.stop_at=4 --set train.steps=8";
-  ASSERT_EQ(bash("$ingot " + train("run", stop)).exit_code, 0);
+  make_run("--set checkpoint.every=2 --set train.stop_at=4 --set train.steps=8");
   const Outcome all = bash("chmod 311 run/checkpoints; " + user + "$ingot train --resume --out run");
   EXPECT_EQ(all.exit_code, 3) << all.output;
   EXPECT_THAT(all.output, HasSubstr("run/checkpoints: the folder cannot be read: Permission denied"));

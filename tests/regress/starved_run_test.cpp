@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 
+#include "ingot/config/config_toml.h"
 #include "ingot/config/idle_settings.h"
 #include "tests/regress/run_program.h"
 #include "tests/regress/sanitizer.h"
@@ -45,6 +46,25 @@ TEST(IdleSettings, NamesValuesAtTheEdgesOfTheirTypes) {
   EXPECT_THAT(idle_settings(config), IsEmpty());  // not used in f32
   config.precision.compute = DType::f16;
   EXPECT_THAT(idle_settings(config), ElementsAre(HasSubstr("gradients in f16 become 0")));
+}
+
+TEST(IdleSettings, NamesThoseOfTheOptimizersGroups) {
+  const auto warnings = [](const std::string& groups) {
+    ConfigBuilder builder;
+    builder.add_override("optimizer.group=" + groups);
+    return idle_settings(builder.config());
+  };
+  EXPECT_THAT(
+      warnings("[{match = ['*.w'], lr = 1e-3, beta2 = 0.9}, {kind = 'muon', momentum = 0.9, lr_scale = 2}]"),
+      IsEmpty());
+  EXPECT_THAT(warnings("[{lr = 0.1}, {lr = 1e-20}]"),
+              ElementsAre(HasSubstr("optimizer.group 2: lr = 1e-20: a step changes no weight")));
+  EXPECT_THAT(warnings("[{eps = 1e300}]"),
+              ElementsAre(HasSubstr("optimizer.group 1: eps = 1e+300 is infinite in f32")));
+  EXPECT_THAT(warnings("[{lr_scale = 1e-30}]"),
+              ElementsAre(HasSubstr("optimizer.group 1: lr_scale = 1e-30: a step changes no weight")));
+  EXPECT_THAT(warnings("[{kind = 'sgd', beta2 = 0.9}]"),
+              ElementsAre("optimizer.group 1: beta2 has no effect: sgd has no such option"));
 }
 
 TEST_F(StarvedRun, WarnsBeforeTheFirstStep) {

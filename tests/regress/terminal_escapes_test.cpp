@@ -59,7 +59,7 @@ TEST_F(TerminalEscapesOfTheProgram, ErrorsShowControlSequencesInNames) {
 }
 
 TEST_F(TerminalEscapesOfTheProgram, GenerateShowsThemOnATerminalAndWritesThemToAPipe) {
-  ASSERT_EQ(bash("$ingot " + train("run")).exit_code, 0);
+  make_run();
   const std::string command = "$ingot generate run --tokens 1 --prompt $'the \\e[2J end'";
   const Outcome piped = bash(command);
   EXPECT_THAT(piped.output, HasSubstr("the \x1b[2J end"));

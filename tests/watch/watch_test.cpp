@@ -144,6 +144,38 @@ $ingot export-run nothing --wandb; echo code $?)sh");
   EXPECT_THAT(outcome.output, testing::EndsWith("code 2\n"));
 }
 
+// Seen: --params kept every line of both files in memory, and a line without an end was read whole.
+TEST(ExportRunCommand, TakesTheSameMemoryForALongRun) {
+  const WrittenRun run("long");
+  const Outcome outcome = run_script(run.root(), R"sh(
+printf '#!/bin/sh\nulimit -v 120000; exec python3 "$@"\n' > limited; chmod +x limited
+cat > wandb.py <<'EOF'
+import types
+class Table:
+    def __init__(self, columns, data): self.data = data
+def log(values, step=None):
+    count["steps"] += step is not None
+    count["numbers"] += len(values)
+def finish(exit_code): print(count)
+def init(**settings): return types.SimpleNamespace(log=log, finish=finish, summary={})
+count = {"steps": 0, "numbers": 0}
+EOF
+python3 - <<'EOF'
+with open("long/metrics.jsonl", "w") as metrics, open("long/params.jsonl", "w") as params:
+    for step in range(1, 100001):
+        metrics.write('{"step": %d, "loss": 1.5}\n' % step)
+        if step % 2 == 0:
+            params.write('{"step": %d, "param": "w", "grad_norm": 2, "weight_norm": 3}\n' % step)
+    metrics.write("x" * 200000000 + '{"step": 100001, "loss": 1.5}\n{"step": 100002, "loss": 1.5}\n')
+for step in range(1500):
+    open("long/samples/step-%09d.txt" % step, "w").write("--- 1\n")
+EOF
+PYTHONPATH=. INGOT_PYTHON=./limited $ingot export-run long --wandb --params; echo code $?)sh");
+  EXPECT_EQ(outcome.output,
+            "{'steps': 100001, 'numbers': 200002}\nexported long: 100001 steps, 1000 samples, to wandb, "
+            "project ingot\ncode 0\n");
+}
+
 // The program on a pseudo-terminal.
 class OnTerminal {
  public:
