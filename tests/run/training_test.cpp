@@ -248,8 +248,9 @@ TEST_F(TrainingTest, OtherDataIsRefusedOnResume) {
 TEST_F(TrainingTest, AnInterruptSavesAndResumes) {
   RunConfig c = config(DType::f32);
   RunFolder run(folder / "run", false);
-  std::atomic<bool> is_interrupted = true;
-  Console console([](std::string_view) {}, 0);
+  std::atomic<bool> is_interrupted = false;
+  Console console(
+      [&](std::string_view text) { is_interrupted = is_interrupted || text.find("step ") != text.npos; }, 0);
   Mesh alone = Mesh::alone();
   const TrainOutcome outcome = run_training(c, run, false, console, is_interrupted, alone);
   EXPECT_EQ(outcome.status, TrainOutcome::Status::kInterrupted);

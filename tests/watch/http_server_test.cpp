@@ -186,7 +186,8 @@ TEST_F(HttpServerTest, StreamsAreBoundedAndTheOthersAreClosed) {
   EXPECT_THAT(get("/p"), HasSubstr("GET /p"));
   open.pop_back();
   std::string text;  // refused until the server has seen that one is gone
-  for (const double begin_s = now_s(); !text.starts_with("HTTP/1.1 200") && now_s() - begin_s < kPatience_s;) {
+  for (const double begin_s = now_s();
+       !text.starts_with("HTTP/1.1 200") && now_s() - begin_s < kPatience_s;) {
     const Client next(server_.port());
     next.send("GET /stream HTTP/1.1\r\nHost: a\r\n\r\n");
     text = next.receive_until("data\ndata\n");
