@@ -127,6 +127,17 @@ TEST_F(LaunchCommandTest, ASignalReachesAllRanksAndTheSameCommandGoesOn) {
   EXPECT_EQ(loss_of_step("run").size(), steps + 5);
 }
 
+// Seen with mpirun: its ranks had ended before the run began again, and another request to end killed it: exit code 138.
+TEST_F(LaunchCommandTest, ALauncherWithoutRanksMayDieOfTheRequest) {
+  write_file(folder_ / "launcher", "touch " + path("begun") + "\nsleep 60\n");
+  const Outcome outcome =
+      bash("$program launch -n 2 --mpirun 'bash " + path("launcher") + "' -- " +
+           train("run", std::string(kSteps) + "--set parallel.dp=2") + " & job=$!\nwhile [ ! -e " +
+           path("begun") + " ]; do sleep 0.02; done\nkill -TERM $job; wait $job");
+  EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
+  EXPECT_TRUE(read_incidents(folder_ / "run").empty());
+}
+
 TEST_F(LaunchCommandTest, ASecondSignalEndsItAtOnce) {
   const std::string command = train("run", "--set train.steps=100000 --set eval.every=0");
   const Outcome outcome = bash(supervised(
