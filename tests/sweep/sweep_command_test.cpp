@@ -167,8 +167,8 @@ TEST_F(SweepCommand, SignalsAndTheBudgetEndItWithTheRunsSaved) {
       EXPECT_TRUE(comes(path(out) + "/sweep.json"));
       return result(out);
     }();
-    for (const json& run : planned["runs"])
-      EXPECT_TRUE(comes(path(out) + "/" + run["folder"].get<std::string>() + "/checkpoints"));
+    for (const json& run : planned["runs"])  // run.json comes after the text was read
+      EXPECT_TRUE(comes(path(out) + "/" + run["folder"].get<std::string>() + "/run.json"));
     kill(pid, signal);
     const Ended ended = wait(pid);
     EXPECT_EQ(ended.exit_code, 75) << ended.output;

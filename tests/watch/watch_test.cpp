@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <sstream>
 
 #include "ingot/console/live_line.h"
@@ -146,6 +147,7 @@ $ingot export-run nothing --wandb; echo code $?)sh");
 
 // Seen: --params kept every line of both files in memory, and a line without an end was read whole.
 TEST(ExportRunCommand, TakesTheSameMemoryForALongRun) {
+  if (std::system("python3 -c '' 2>/dev/null") != 0) GTEST_SKIP() << "there is no python3";
   const WrittenRun run("long");
   const Outcome outcome = run_script(run.root(), R"sh(
 printf '#!/bin/sh\nulimit -v 120000; exec python3 "$@"\n' > limited; chmod +x limited
