@@ -234,15 +234,14 @@ std::optional<JobEnd> LocalJob::end() {
 JobEnd::Status LocalJob::status(int code) const {
   if (code == kExitInterrupted) return JobEnd::Status::kInterrupted;
   if (code == 0) return is_complete() ? JobEnd::Status::kCompleted : JobEnd::Status::kFailed;
-  // A launcher that passes no signals on, because its ranks have ended or none has begun, dies of the one that asks it to end.
-  const bool dies_of_request = signals_ > 0 && !options_.launcher.empty() && code == 128 + SIGUSR1;
-  const JobEnd::Status without_record =
-      dies_of_request ? JobEnd::Status::kInterrupted : JobEnd::Status::kFailed;
   const auto lead = signs_.find(0);
-  if (lead == signs_.end()) return without_record;
+  if (lead == signs_.end()) return JobEnd::Status::kFailed;
+  // A launcher whose ranks have ended dies of a further request to end. Ranks that end while they read their text leave no record.
+  const bool dies_of_request = signals_ > 0 && !options_.launcher.empty() && code == 128 + SIGUSR1;
   try {
     const auto record = read_run_status(options_.run);
-    if (!record || record->pid != lead->second.process.pid) return without_record;
+    if (!record || record->pid != lead->second.process.pid)
+      return dies_of_request ? JobEnd::Status::kInterrupted : JobEnd::Status::kFailed;
     if (record->status == "interrupted") return JobEnd::Status::kInterrupted;
   } catch (const Error&) {  // the record is damaged; the exit code stands
   }
