@@ -58,8 +58,8 @@ GgufArch olmo2_arch_of(const ModelConfig& c) {
   return GgufArch::kOlmo2;
 }
 
-// Biases of q, k and v alone. llama.cpp's `llama` reads them too, but other readers of GGUF files drop them there. The RoPE
-// of Llama 3 exists in `llama` only.
+// A model with biases of q, k and v alone. llama.cpp's `llama` reads them too, but other readers of GGUF files drop them there.
+// Only `llama` has the RoPE of Llama 3.
 bool is_qwen2(const ModelConfig& c) {
   return c.has_qkv_bias && !c.has_bias && c.heads * c.head_dim == c.width &&
          c.rope_scaling.kind != RopeScalingKind::kLlama3;

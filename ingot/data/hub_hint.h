@@ -1,4 +1,4 @@
-// What errors say of names on the Hugging Face Hub.
+// Errors answer a name on the Hugging Face Hub with the command that fetches it.
 #pragma once
 
 #include <filesystem>

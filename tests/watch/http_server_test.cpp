@@ -164,9 +164,11 @@ TEST_F(HttpServerTest, SlowClientsDelayNobody) {
     slow.back().send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
   }
   // If a client had to wait for the slow ones, its answer would come after their limit.
-  const double begin_s = now_s();
-  for (int i = 0; i < 20; ++i) EXPECT_THAT(get("/p"), HasSubstr("GET /p"));
-  EXPECT_LT(now_s() - begin_s, 20 * HttpServer::kHeadLimit_s);
+  for (int i = 0; i < 20; ++i) {
+    const double begin_s = now_s();
+    EXPECT_THAT(get("/p"), HasSubstr("GET /p"));
+    EXPECT_LT(now_s() - begin_s, HttpServer::kHeadLimit_s);
+  }
 }
 
 TEST_F(HttpServerTest, StreamsAreBoundedAndTheOthersAreClosed) {

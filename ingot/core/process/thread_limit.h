@@ -35,8 +35,8 @@ ThreadLimit machine_thread_limit(const HostShare& share = {}, const CpuSources& 
 
 // The number of threads of this process as it was set last.
 struct ThreadUse {
-  ThreadLimit machine;  // what the machine allows
-  ThreadLimit chosen;   // what the process uses, and who says so
+  ThreadLimit machine;  // the limit of the machine
+  ThreadLimit chosen;   // the number in use, and its source
   int unbound = 1;      // threads that the machine would allow if no launcher had bound the process to cores
 };
 const ThreadUse& thread_use();

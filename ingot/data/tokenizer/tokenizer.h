@@ -59,7 +59,7 @@ class Tokenizer {
   // `tokenizers` can read.
   virtual std::string to_json() const = 0;
 
-  // What the files beside the tokenizer's file say; it is not in to_json().
+  // The contents of the files beside the tokenizer's file; they are not in to_json().
   const TokenizerSideFiles& side_files() const { return side_files_; }
   void set_side_files(TokenizerSideFiles side) { side_files_ = std::move(side); }
 

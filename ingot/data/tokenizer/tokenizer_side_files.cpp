@@ -40,7 +40,7 @@ void read_ids(const fs::path& path, TokenizerSideFiles& side) {
   for (const uint32_t id : token_ids(root["eos_token_id"]))
     if (std::ranges::find(side.eos_ids, id) == side.eos_ids.end()) side.eos_ids.push_back(id);
   if (const auto ids = token_ids(root["bos_token_id"]); !ids.empty()) side.bos_id = ids.front();
-  // Where a model has none, generation_config.json pads with the first eos.
+  // For a model without a padding token, generation_config.json names the first eos.
   if (const auto ids = token_ids(root["pad_token_id"]);
       !ids.empty() && (side.eos_ids.empty() || ids.front() != side.eos_ids.front()))
     side.pad_id = ids.front();

@@ -1,5 +1,5 @@
-// What the files beside a tokenizer.json say of texts: the tokens that begin, end and pad them, and the chat template. Ingot
-// ends generated text by it, and writes it beside the tokenizers of checkpoints, exports and prepared folders as it was.
+// The files beside a tokenizer.json name the tokens that begin, end and pad texts, and have the chat template. Ingot ends
+// generated text by these tokens, and writes all of it beside the tokenizers of checkpoints, exports and prepared folders.
 #pragma once
 
 #include <cstdint>
