@@ -34,8 +34,9 @@ Arena::Arena(std::string name, size_t size_bytes, Memory memory, Backing backing
   // A system that accounts for every page (vm.overcommit_memory = 2) grants addresses that cannot be read.
   if (block == MAP_FAILED && !has_memory) block = mmap(nullptr, capacity_bytes_, PROT_NONE, flags, -1, 0);
   if (block == MAP_FAILED)
-    fail(ErrorKind::kMemory, "arena '{}': the system refused {:.2f} GiB; use a smaller batch or model", name_,
-         static_cast<double>(capacity_bytes_) / (1 << 30));
+    fail(ErrorKind::kMemory,
+         "arena '{}': the system refused {} bytes; use a smaller batch or model, or raise ulimit -v", name_,
+         capacity_bytes_);
   if (has_memory) madvise(block, capacity_bytes_, MADV_HUGEPAGE);  // fewer page faults; refusal is harmless
   data_ = static_cast<char*>(block);
 }

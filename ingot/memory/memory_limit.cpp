@@ -8,6 +8,7 @@
 #include <optional>
 #include <sstream>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "ingot/console/console.h"
@@ -48,6 +49,13 @@ constexpr CgroupNames kVersion2{"memory.max", "memory.current", "inactive_file",
 // The address space of this process, which is what "ulimit -v" counts.
 uint64_t address_space_bytes() { return number_of("/proc/self/status", "VmSize:").value_or(0) * 1024; }
 
+// Returns the addresses that this process takes and no plan counts: stacks and malloc's arenas of its threads, and the code that
+// oneDNN generates for the processor. A run of a small model on 2 cores takes 163 MB of them. oneDNN ends with SIGSEGV where
+// the system refuses it some.
+uint64_t uncounted_addresses() {
+  return (uint64_t{128} + uint64_t{16} * std::thread::hardware_concurrency()) << 20;
+}
+
 void tighten(MemoryLimit& limit, uint64_t bytes, const std::string& source) {
   if (bytes >= limit.bytes) return;
   limit = {.bytes = bytes, .source = source};
@@ -80,11 +88,11 @@ MemoryLimit host_memory_limit(const MemoryFiles& files, bool counts_swap) {
        {std::pair{RLIMIT_AS, "ulimit -v"}, std::pair{RLIMIT_DATA, "ulimit -d"}}) {
     rlimit most{};
     if (getrlimit(resource, &most) != 0 || most.rlim_cur == RLIM_INFINITY) continue;
-    const uint64_t used = address_space_bytes();
-    tighten(
-        limit, most.rlim_cur - std::min<uint64_t>(most.rlim_cur, used),
-        fmt::format("{} ({}, {} in use; raise it)", name, format_bytes(static_cast<double>(most.rlim_cur)),
-                    format_bytes(static_cast<double>(used))));
+    const uint64_t used = address_space_bytes() + uncounted_addresses();
+    tighten(limit, most.rlim_cur - std::min<uint64_t>(most.rlim_cur, used),
+            fmt::format("{} ({}, {} in use or needed by threads and generated code; raise it)", name,
+                        format_bytes(static_cast<double>(most.rlim_cur)),
+                        format_bytes(static_cast<double>(used))));
   }
   return limit;
 }

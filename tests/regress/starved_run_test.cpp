@@ -79,7 +79,7 @@ TEST_F(StarvedRun, NamesTheLimitOfAddresses) {
   if (kHasAddressSanitizer)
     GTEST_SKIP() << "SKIPPED LOUDLY: the address sanitizer reserves terabytes of addresses";
   int refused = 0;
-  for (int kilobytes = 60'000; kilobytes <= 200'000; kilobytes += 20'000) {
+  for (int kilobytes = 60'000; kilobytes <= 400'000; kilobytes += 20'000) {
     const std::string out = fmt::format("run{}", kilobytes);
     const Ended ended = run_limited(fmt::format("-v {}", kilobytes), small_run(out, {"train.steps=1"}));
     if (ended.exit_code == 0 || ended.exit_code == 127)
