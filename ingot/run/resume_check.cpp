@@ -72,6 +72,8 @@ constexpr std::pair<std::string_view, ResumeClass> kClasses[] = {
     {"data.tokenizer_pattern", kText},
     {"data.order", kText},
     {"data.document_mask", kCourse},
+    {"data.workers", kFree},
+    {"data.prefetch", kFree},
     {"train.seed", kText},
     {"train.batch_size", kText},
     {"train.grad_accum", kText},

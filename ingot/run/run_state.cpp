@@ -30,7 +30,9 @@ RunState::RunState(const RunConfig& given, RunFolder& run_folder, bool is_resume
       loader(data.train, sampler,
              {.shape = trainer.layout().batch_shape,
               .readers = trainer.layout().data_shard.ranks,
-              .reader = trainer.layout().data_shard.rank}),
+              .reader = trainer.layout().data_shard.rank,
+              .workers = config.data.workers,
+              .prefetch = config.data.prefetch}),
       plan(config),
       guard(config.guard),
       log(folder, resumed ? std::optional(resumed->step + 1) : std::nullopt) {
