@@ -111,6 +111,7 @@ constexpr std::pair<std::string_view, ResumeClass> kClasses[] = {
     {"guard.replica_hash_every", kFree},
     {"guard.memory_watch", kFree},
     {"guard.verify_every", kFree},
+    {"guard.norm_rise", kFree},
     {"guard.*", kCourse},
     {"head.*", kCourse},
     {"activations.*", kFree},

@@ -178,6 +178,7 @@ TextHashes RunState::restore(const Checkpoint& checkpoint) {
   saved.val_hash = text().val;
   loader.seek(saved.sample_position);
   guard.losses().set_values(saved.recent_losses);
+  guard.set_norms(saved.recent_norms, saved.is_norm_rise_reported);
   const RunLog::Evaluations earlier = log.truncate_after(saved.step);
   last.best_val_loss = earlier.best_loss;
   // The logs of other ranks may have begun after the run did.
