@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "ingot/config/device_support.h"
 #include "ingot/core/arena.h"
 #include "ingot/core/cuda/cpu_affinity.h"
 #include "ingot/core/cuda/cuda_device.h"
@@ -53,11 +54,12 @@ std::string cuda_version(int version) { return fmt::format("{}.{}", version / 10
   int index = 0;
   for (const cuda::DeviceInfo& device : cuda::devices()) {
     const std::string cpus = cpus_near(device.bus);
-    report.rows.emplace_back(fmt::format("gpu {}", index++),
-                             fmt::format("{}, compute capability {}.{}, {} multiprocessors, {:.1f} GiB{}",
-                                         device.name, device.major, device.minor, device.multiprocessors,
-                                         static_cast<double>(device.memory_bytes) / (1 << 30),
-                                         cpus.empty() ? "" : ", near CPUs " + cpus));
+    report.rows.emplace_back(
+        fmt::format("gpu {}", index++),
+        fmt::format("{}, compute capability {}.{} ({}), {} multiprocessors, {:.1f} GiB{}", device.name,
+                    device.major, device.minor, fp8_support(10 * device.major + device.minor),
+                    device.multiprocessors, static_cast<double>(device.memory_bytes) / (1 << 30),
+                    cpus.empty() ? "" : ", near CPUs " + cpus));
   }
   if (index == 0) report.advice.push_back(no_cuda_reason().value_or(""));
 }

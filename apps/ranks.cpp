@@ -27,11 +27,12 @@ namespace {
 // The ranks of a machine use its devices round-robin. Each runs on the CPUs of its device's NUMA node, so the memory that
 // it takes is near the device.
 void choose_device(const RunConfig& config, [[maybe_unused]] const MpiJob& job) {
-  require_device(config.train.device);
+  require_device(config);
   if constexpr (kHasCuda) {
     if (config.train.device != Device::kCuda) return;
     const auto devices = static_cast<int>(cuda::devices().size());
     cuda::use_device(job.rank_on_node() % devices);
+    require_device(config);  // the machine's devices may differ
     bind_to_cpus(cpus_near(cuda::device_bus()));
   }
 }

@@ -114,7 +114,7 @@ void sweep(SweepArguments arguments) {
   if (base.data.train.empty())
     fail(ErrorKind::kUsage,
          "no text to train on: give --data FILE (or data.train), or start from the preset demo");
-  require_device(base.train.device);
+  require_device(base);
   require_threads(base.train);
   record.base_hash = config_hash(base);
   if (record.halving_eta != 1 && record.halving_eta < 2)

@@ -141,7 +141,7 @@ void train(TrainArguments arguments) {
     fail(ErrorKind::kUsage,
          "no text to train on: give --data FILE (or data.train), or start from the preset demo");
   prepare_pipeline(config);
-  require_device(config.train.device);
+  require_device(config);
   require_threads(config.train);
   start.is_own_name = arguments.out.empty();
   start.out = start.is_own_name ? default_run_folder(arguments, config) : arguments.out;

@@ -6,6 +6,7 @@ set(INGOT_LIBRARY_CALLERS
     ingot/ops/attention/attention.cpp)
 set(INGOT_KERNEL_CALLERS
     ingot/comm/placement.cpp
+    ingot/config/device_support.cpp
     ingot/core/arena.cpp
     ingot/core/copy.cpp
     ingot/core/cuda/cuda_status.cpp

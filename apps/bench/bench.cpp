@@ -112,7 +112,7 @@ RunConfig configure(const BenchArguments& arguments) {
   for (const std::string& assignment : arguments.overrides) builder.add_override(assignment);
   complete_from_start(builder);
   prepare_pipeline(builder.config());
-  require_device(builder.config().train.device);
+  require_device(builder.config());
   const RunConfig& config = builder.build();
   print_notes(builder.notes());
   return config;

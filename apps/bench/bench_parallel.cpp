@@ -37,8 +37,7 @@ struct Steps {
         loader(tokens, sampler,
                {.shape = trainer.layout().batch_shape,
                 .readers = trainer.layout().data_shard.ranks,
-                .reader = trainer.layout().data_shard.rank,
-                .ring = 4}),
+                .reader = trainer.layout().data_shard.rank}),
         lr(config.optimizer.lr * 0.1) {
     trainer.initialise();
   }

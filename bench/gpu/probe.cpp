@@ -226,8 +226,7 @@ class Survey {
     };
     const TokenSource tokens = bench::random_tokens(config);
     const Sampler sampler(SampleOrder::kRandom, 1, tokens.tokens(), config.model.context);
-    Loader loader(tokens, sampler,
-                  {.shape = trainer.layout().batch_shape, .readers = 1, .reader = 0, .ring = 2});
+    Loader loader(tokens, sampler, {.shape = trainer.layout().batch_shape, .prefetch = 1});
     try {
       trainer.step(loader, {.lr = 0});
     } catch (const Error& error) {

@@ -183,6 +183,9 @@ TrainerState read_trainer_state(const fs::path& folder, const Json& json, const 
                      .recent_losses = list_field<double>(json, "recent_losses", path),
                      .excluded_samples = list_field<std::array<int64_t, 2>>(json, "excluded_samples", path),
                      .val_hash = {}};
+  state.recent_norms = list_field<double>(json, "recent_norms", path);
+  if (json.contains("norm_rise_reported"))
+    state.is_norm_rise_reported = field<int64_t>(json, "norm_rise_reported", path) != 0;
   if (json.contains("val_hash")) state.val_hash = field<uint64_t>(json, "val_hash", path);
   for (const auto& [begin, end] : state.excluded_samples)
     if (begin < 0 || end < begin)

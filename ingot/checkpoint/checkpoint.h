@@ -41,6 +41,8 @@ struct TrainerState {
   std::vector<std::array<int64_t, 2>> excluded_samples;
   // TokenSource::content_hash of the validation stream; nullopt in older checkpoints.
   std::optional<uint64_t> val_hash = {};
+  std::vector<double> recent_norms = {};  // Guard::norms; empty in older checkpoints
+  bool is_norm_rise_reported = false;
 };
 
 // Writes and commits a checkpoint and returns its path on every rank. config_text becomes config.toml. All ranks

@@ -78,6 +78,7 @@ void require_finite_state(const TrainerState& state, const LossScaler& scaler) {
   };
   check("spent_s", state.spent_s);
   for (const double loss : state.recent_losses) check("recent_losses", loss);
+  for (const double norm : state.recent_norms) check("recent_norms", norm);
   if (scaler.is_dynamic()) check("loss_scaler", scaler.state().scale);
 }
 
@@ -90,6 +91,8 @@ std::string trainer_json(const TrainerState& state, Trainer& trainer) {
                {"spent_s", state.spent_s},
                {"data_hash", state.data_hash},
                {"recent_losses", state.recent_losses},
+               {"recent_norms", state.recent_norms},
+               {"norm_rise_reported", state.is_norm_rise_reported ? 1 : 0},
                {"excluded_samples", state.excluded_samples}};
   if (state.val_hash) json["val_hash"] = *state.val_hash;
   if (trainer.state().loss_scaler.is_dynamic())

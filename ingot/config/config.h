@@ -35,6 +35,8 @@ struct DataConfig {
   std::string tokenizer_pattern = "cl100k";  // gpt2 | cl100k | o200k | llama3 | qwen2 | a regex
   SampleOrder order = SampleOrder::kRandom;
   bool has_document_mask = false;
+  int64_t workers = 1;   // threads that make batches ahead of training; 0: training makes each one itself
+  int64_t prefetch = 3;  // batches that are made ahead for each of them
 };
 
 struct TrainConfig {

@@ -171,6 +171,11 @@ void add_data_keys(std::vector<ConfigKey>& keys) {
       "random: independent windows; epochs: every window once per epoch", data, &D::order));
   keys.push_back(
       flag("data.document_mask", "mask attention across document boundaries", data, &D::has_document_mask));
+  keys.push_back(whole("data.workers", 0, 1024,
+                       "threads that make batches ahead of training; 0: training waits for each batch", data,
+                       &D::workers));
+  keys.push_back(
+      whole("data.prefetch", 1, 4096, "batches that are made ahead for each worker", data, &D::prefetch));
 }
 
 void add_train_keys(std::vector<ConfigKey>& keys) {

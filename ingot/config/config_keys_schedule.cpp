@@ -212,10 +212,16 @@ void add_guard_keys(std::vector<ConfigKey>& keys) {
                                      "when a loss lies far above those before it", guard, &G::spike));
   keys.push_back(whole("guard.max_skips", 0, kMany, "batches skipped in a row, then the run stops", guard,
                        &G::max_skips));
-  keys.push_back(whole("guard.spike_window", 8, 1 << 20, "losses that a new one is compared with", guard,
+  keys.push_back(whole("guard.spike_window", 8, 1 << 20,
+                       "losses that a new one is compared with; gradient norms of guard.norm_rise", guard,
                        &G::spike_window));
   keys.push_back(number("guard.spike_threshold", "a spike lies this many robust deviations above the median",
                         guard, &G::spike_threshold));
+  keys.push_back(
+      number("guard.norm_rise",
+             "warn if the median gradient norm of the newer half of spike_window is this many times that of "
+             "the older half; 0: never",
+             guard, &G::norm_rise));
   keys.push_back(
       whole("guard.replica_hash_every", 0, kMany,
             "steps between comparisons of what replicas hold in memory; a flipped bit rolls the run "

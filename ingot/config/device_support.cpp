@@ -18,6 +18,9 @@ constexpr const char* kWhere = "with train.device = \"cuda\"";
 
 constexpr int64_t kGranule = 16;  // the dims of 8-bit products must be multiples of it
 
+// Compute capabilities of cuBLASLt's FP8 products, those with one scale per tensor and those with a scale per row.
+constexpr int kFp8Capability = 89, kFp8RowsCapability = 90;
+
 // `of` is "head.precision" or "precision.fp8".
 void require_granule(const char* key, int64_t value, const char* of) {
   if (value % kGranule != 0)
@@ -91,10 +94,42 @@ void validate_graph(const RunConfig& config) {
   require(config.guard.spike == GuardPolicy::kReport, "guard.spike", "report");
 }
 
-void require_device(Device device) {
-  if (device == Device::kCpu) return;
+std::string lacked_format(const RunConfig& config, const std::string& device, int compute_capability) {
+  const auto lacks = [&](const char* setting, const char* format, int least, const char* instead) {
+    return fmt::format(
+        "{}: {} has compute capability {}.{}, and products of {} need {}.{}; set {}, or take a newer device",
+        setting, device, compute_capability / 10, compute_capability % 10, format, least / 10, least % 10,
+        instead);
+  };
+  const Fp8Recipe recipe = config.precision.fp8.recipe;
+  const bool has_rows = recipe == Fp8Recipe::kRowwise || recipe == Fp8Recipe::kRowwiseGwHp;
+  if (compute_capability < kFp8Capability) {
+    if (recipe != Fp8Recipe::kNone)
+      return lacks("precision.fp8", "FP8", kFp8Capability, "precision.fp8 = \"none\"");
+    if (config.head.precision == HeadDtype::kFp8)
+      return lacks("head.precision = \"fp8\"", "FP8", kFp8Capability, "head.precision = \"bf16\"");
+  }
+  if (has_rows && compute_capability < kFp8RowsCapability)
+    return lacks("precision.fp8", "FP8 with a scale per row", kFp8RowsCapability,
+                 "precision.fp8 = \"tensorwise\"");
+  return "";
+}
+
+std::string fp8_support(int compute_capability) {
+  if (compute_capability < kFp8Capability) return "no FP8";
+  return compute_capability < kFp8RowsCapability ? "FP8 with one scale per tensor" : "FP8";
+}
+
+void require_device(const RunConfig& config) {
+  if (config.train.device == Device::kCpu) return;
   if (const auto reason = no_cuda_reason())
     fail(ErrorKind::kUsage, "train.device = \"cuda\": {}; or train with train.device = \"cpu\"", *reason);
+  if constexpr (kHasCuda) {
+    const cuda::DeviceInfo device = cuda::devices().at(static_cast<size_t>(cuda::current_device()));
+    if (const std::string reason = lacked_format(config, device.name, 10 * device.major + device.minor);
+        !reason.empty())
+      fail(ErrorKind::kUsage, "{}", reason);
+  }
 }
 
 }  // namespace ingot

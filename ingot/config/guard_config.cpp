@@ -10,6 +10,8 @@ void GuardConfig::validate() const {
     fail(ErrorKind::kUsage, "guard.spike_window must be at least 8, got {}", spike_window);
   if (!(spike_threshold > 0))
     fail(ErrorKind::kUsage, "guard.spike_threshold must be above 0, got {}", spike_threshold);
+  if (norm_rise != 0 && !(norm_rise > 1))
+    fail(ErrorKind::kUsage, "guard.norm_rise must be above 1, or 0 for no warning, got {}", norm_rise);
 }
 
 }  // namespace ingot

@@ -1,4 +1,4 @@
-// What the guard does about non-finite steps and loss spikes (train/guard.h). Plain data.
+// What the guard does about non-finite steps, loss spikes and a rising gradient norm (train/guard.h). Plain data.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,9 @@ struct GuardConfig {
   GuardPolicy non_finite = GuardPolicy::kStop;
   GuardPolicy spike = GuardPolicy::kReport;
   int64_t max_skips = 3;        // batches skipped in a row, or rollbacks without a new checkpoint; then stop
-  int64_t spike_window = 64;    // number of recent losses, one per step
+  int64_t spike_window = 64;    // number of recent losses and gradient norms, one per step
   double spike_threshold = 10;  // in robust deviations above the median
+  double norm_rise = 2;         // warn if the gradient norm's trend rises by this factor; 0: never
   int64_t replica_hash_every = 100;  // steps between comparisons of the replicas' memory; 0: never
   int64_t verify_every = 0;          // steps between gradients that are computed twice and compared; 0: never
   bool watches_memory = false;       // compares every update's results with what the next update finds

@@ -70,6 +70,8 @@ constexpr KnownNames kKeys[] = {
     {"train.seed", "random_seed manual_seed seed_offset"},
     {"train.log_every", "log_interval logging_steps log_freq log_every_n_steps print_every"},
     {"train.threads", "num_threads n_threads"},
+    {"data.workers", "num_workers dataloader_num_workers num_data_workers n_workers"},
+    {"data.prefetch", "prefetch_factor dataloader_prefetch_factor prefetch_batches num_prefetch_batches"},
     {"train.device", "accelerator backend use_cuda"},
     {"optimizer.kind", "optimizer optim optimizer_name optimizer_type optimizer.type optimizer.name"},
     {"optimizer.lr", "learning_rate max_lr base_lr peak_lr"},
@@ -174,8 +176,9 @@ constexpr OtherFeature kOtherFeatures[] = {
     {"flash_attention use_flash_attention flash_attn use_flash_attn attn_implementation attention_backend "
      "sdpa",
      "attention is always computed in tiles, without the matrix of scores, so there is nothing to turn on"},
-    {"num_workers dataloader_num_workers data_workers n_workers prefetch prefetch_factor pin_memory",
-     "one thread reads ahead of training; there is nothing to set, and train.threads counts compute threads"},
+    {"pin_memory persistent_workers",
+     "batches for a GPU always go through pinned memory, and data.workers are threads that live as long as "
+     "the run"},
     {"packing pack_sequences sample_packing",
      "text is always packed into windows of model.context tokens; data.document_mask hides other documents"},
     {"early_stopping early_stopping_patience early_stop patience",

@@ -72,7 +72,8 @@ void LoaderConfig::validate() const {
   shape.validate();
   if (readers < 1 || reader < 0 || reader >= readers)
     fail(ErrorKind::kUsage, "reader must be from 0 to readers - 1, got {} of {}", reader, readers);
-  if (ring < 2) fail(ErrorKind::kUsage, "the ring of batches must have at least 2, got {}", ring);
+  if (workers < 0) fail(ErrorKind::kUsage, "the number of workers must not be negative, got {}", workers);
+  if (prefetch < 1) fail(ErrorKind::kUsage, "each worker must make at least 1 batch ahead, got {}", prefetch);
 }
 
 Loader::Loader(const TokenSource& source, const Sampler& sampler, const LoaderConfig& config)
@@ -81,44 +82,54 @@ Loader::Loader(const TokenSource& source, const Sampler& sampler, const LoaderCo
   const BatchShape& shape = config_.shape;
   INGOT_CHECK(sampler.context() == shape.context, "Loader: sampler's context is {}, the batch's {}",
               sampler.context(), shape.context);
-  slots_.resize(static_cast<size_t>(config_.ring));
+  slots_.resize(static_cast<size_t>(config_.ring()));
   for (Slot& slot : slots_) slot.batch = allocate(shape, slot.tokens, slot.targets, slot.doc_start);
-  row_.resize(static_cast<size_t>(shape.context + 1));
-  thread_ = std::jthread([this](std::stop_token stop) { produce(std::move(stop)); });
+  rows_.resize(static_cast<size_t>(std::max<int64_t>(1, config_.workers)),
+               Row(static_cast<size_t>(shape.context + 1)));
+  for (int64_t i = 0; i < config_.workers; ++i)
+    workers_.emplace_back([this, &row = rows_[static_cast<size_t>(i)]](std::stop_token stop) {
+      produce(std::move(stop), row);
+    });
 }
 
-Loader::~Loader() = default;
+Loader::~Loader() {
+  for (std::jthread& worker : workers_) worker.request_stop();  // all of them, before the first is joined
+}
 
-void Loader::fill(Slot& slot, int64_t global_sample) {
+void Loader::fill(Slot& slot, int64_t global_sample, Row& row) {
   Batch& batch = slot.batch;
   batch.first_sample = global_sample + config_.reader * config_.shape.batch;
   batch.counted_targets = 0;
   for (int64_t b = 0; b < config_.shape.batch; ++b)
-    fill_row(source_, sampler_.start(batch.first_sample + b), config_.shape, row_, batch, b);
+    fill_row(source_, sampler_.start(batch.first_sample + b), config_.shape, row, batch, b);
 }
 
-void Loader::produce(std::stop_token stop) {
-  const int64_t stride = config_.shape.batch * config_.readers;
+void Loader::make_one(std::unique_lock<std::mutex>& lock, Row& row) {
+  const int64_t generation = generation_, number = begun_++;
+  const int64_t global_sample = first_sample_ + number * config_.shape.batch * config_.readers;
+  Slot& slot = slot_of(number);
+  slot.is_filling = true;
+  slot.is_ready = false;
+  std::exception_ptr failure;
+  lock.unlock();
+  try {
+    fill(slot, global_sample, row);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  lock.lock();
+  slot.is_filling = false;
+  slot.failure = failure;
+  slot.is_ready = generation == generation_;  // otherwise a seek() came in between, and the batch is outdated
+}
+
+void Loader::produce(std::stop_token stop, Row& row) {
   std::unique_lock lock(mutex_);
   const auto has_work = [&] {
-    return !failure_ && made_ - (taken_ - (is_held_ ? 1 : 0)) < static_cast<int64_t>(slots_.size());
+    return begun_ - (taken_ - (is_held_ ? 1 : 0)) < std::ssize(slots_) && !slot_of(begun_).is_filling;
   };
   while (changed_.wait(lock, stop, has_work)) {
-    const int64_t generation = generation_, number = made_;
-    const int64_t global_sample = first_sample_ + number * stride;
-    std::exception_ptr failure;
-    lock.unlock();
-    try {
-      fill(slots_[slot_index(number)], global_sample);
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    lock.lock();
-    if (generation != generation_) continue;  // a seek() came in between; the batch is outdated
-    if (failure)
-      failure_ = failure;
-    else
-      ++made_;
+    make_one(lock, row);
     changed_.notify_all();
   }
 }
@@ -128,16 +139,22 @@ const Batch& Loader::next() {
   is_held_ = false;
   changed_.notify_all();
   last_wait_s_ = 0;
-  if (made_ == taken_ && !failure_) {
+  Slot& slot = slot_of(taken_);
+  const auto is_made = [&] { return taken_ < begun_ && slot.is_ready; };
+  if (!is_made()) {
     const auto begin = std::chrono::steady_clock::now();
-    changed_.wait(lock, [&] { return made_ > taken_ || failure_; });
+    if (workers_.empty())
+      make_one(lock, rows_.front());
+    else
+      changed_.wait(lock, is_made);
     last_wait_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     total_wait_s_ += last_wait_s_;
   }
-  if (made_ == taken_) std::rethrow_exception(failure_);
+  if (slot.failure) std::rethrow_exception(slot.failure);
   is_held_ = true;
   position_ += config_.shape.batch * config_.readers;
-  return slots_[slot_index(taken_++)].batch;
+  ++taken_;
+  return slot.batch;
 }
 
 void Loader::seek(int64_t global_sample) {
@@ -148,9 +165,9 @@ void Loader::seek(int64_t global_sample) {
   const std::lock_guard lock(mutex_);
   ++generation_;
   first_sample_ = position_ = global_sample;
-  made_ = taken_ = 0;
+  begun_ = taken_ = 0;
   is_held_ = false;
-  failure_ = nullptr;
+  for (Slot& slot : slots_) slot.is_ready = false;
   changed_.notify_all();
 }
 

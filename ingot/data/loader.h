@@ -1,4 +1,4 @@
-// Loader makes batches of (tokens, targets) in the sampler's order, ahead of time on a thread of its own.
+// Loader makes batches of (tokens, targets) in the sampler's order, ahead of time on threads of its own.
 // EvalWindows makes the same kind of batches for one pass over a text from beginning to end.
 //
 // targets[b][t] is the token after tokens[b][t]. With the document mask on, doc_start tells attention
@@ -48,24 +48,27 @@ struct LoaderConfig {
   // When several readers (ranks) share a run, each takes every readers-th group of B samples.
   int64_t readers = 1;
   int64_t reader = 0;
-  int64_t ring = 4;  // number of batch buffers, at least 2: the caller holds one, the thread fills the others
+  int64_t workers = 1;   // threads that make batches, each whole ones; 0: next() makes them itself
+  int64_t prefetch = 3;  // batches that are made ahead for each worker
+
+  int64_t ring() const { return workers * prefetch + 1; }  // number of batch buffers: the caller holds one
 
   void validate() const;  // kUsage error
 };
 
 class Loader {
  public:
-  // Starts the thread. `source` is borrowed and must outlive the loader.
+  // Starts the workers. `source` is borrowed and must outlive the loader.
   Loader(const TokenSource& source, const Sampler& sampler, const LoaderConfig& config);
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // Returns the next batch, valid until the next call of next() or seek(). Rethrows an error of the
-  // thread: kData for an id outside the vocabulary. Allocates nothing. Must not be called from two
-  // threads at once.
+  // Returns the next batch, valid until the next call of next() or seek(). The batches do not depend on the number of
+  // workers. Throws the error that ended the making of this batch: kData for an id outside the vocabulary. Allocates
+  // nothing. Must not be called from two threads at once.
   const Batch& next();
-  // Seconds that the last next(), and all calls in total, waited for the thread.
+  // Seconds that the last next(), and all calls in total, waited for a batch.
   double last_wait_s() const { return last_wait_s_; }
   double total_wait_s() const { return total_wait_s_; }
 
@@ -79,28 +82,34 @@ class Loader {
   struct Slot {
     std::vector<int32_t> tokens, targets, doc_start;
     Batch batch;
+    std::exception_ptr failure;  // why the batch could not be made
+    bool is_ready = false;       // false until the batch of this turn of the ring is made, or has failed
+    bool is_filling = false;     // a worker writes into it, maybe for a generation that has ended
   };
-  void produce(std::stop_token stop);
-  void fill(Slot& slot, int64_t global_sample);
-  size_t slot_index(int64_t batch_number) const { return static_cast<size_t>(batch_number) % slots_.size(); }
+  using Row = std::vector<uint32_t>;  // context + 1 tokens
+  void produce(std::stop_token stop, Row& row);
+  void fill(Slot& slot, int64_t global_sample, Row& row);
+  // Fills the slot of the next batch that no worker makes, without the lock. REQUIRES: the lock is held.
+  void make_one(std::unique_lock<std::mutex>& lock, Row& row);
+  Slot& slot_of(int64_t batch_number) { return slots_[static_cast<size_t>(batch_number) % slots_.size()]; }
 
   const TokenSource& source_;
   const Sampler sampler_;
   const LoaderConfig config_;
   std::vector<Slot> slots_;
-  std::vector<uint32_t> row_;  // context + 1 tokens; used only by the thread
+  std::vector<Row> rows_;  // one per worker, at least one
   // Used only by the caller.
   int64_t position_ = 0;
   double last_wait_s_ = 0, total_wait_s_ = 0;
-  // Shared, guarded by mutex_. Batches are numbered from the last seek; [taken_, made_) are ready.
+  // Shared, guarded by mutex_. Batches are numbered from the last seek; [taken_, begun_) are ready or being made.
   std::mutex mutex_;
   std::condition_variable_any changed_;
   int64_t generation_ = 0;    // number of seeks so far
   int64_t first_sample_ = 0;  // global sample at which batch 0 of this generation begins
-  int64_t made_ = 0, taken_ = 0;
-  bool is_held_ = false;        // true while the caller holds batch taken_ - 1
-  std::exception_ptr failure_;  // error of this generation; the thread makes no further batch
-  std::jthread thread_;         // declared last, so that it is joined before the other members are destroyed
+  int64_t begun_ = 0, taken_ = 0;
+  bool is_held_ = false;  // true while the caller holds batch taken_ - 1
+  std::vector<std::jthread>
+      workers_;  // declared last, so that they are joined before the other members are destroyed
 };
 
 // Consecutive windows of T = context tokens over a text. Window w has the inputs [w*T, (w+1)*T) and their

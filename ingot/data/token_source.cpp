@@ -20,6 +20,9 @@ void copy_tokens(const TokenShard& shard, int64_t begin, std::span<uint32_t> out
 void copy_tokens(const MegatronShard& shard, int64_t begin, std::span<uint32_t> out) {
   shard.read(begin, out);
 }
+void copy_tokens(const std::unique_ptr<const TokenReader>& reader, int64_t begin, std::span<uint32_t> out) {
+  reader->read(begin, out);
+}
 
 using HashState = std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)>;
 
@@ -91,6 +94,10 @@ void TokenSource::add(std::vector<uint16_t> tokens) {
 void TokenSource::add(std::vector<uint32_t> tokens) {
   const auto count = static_cast<int64_t>(tokens.size());
   add_segment(std::move(tokens), count);
+}
+void TokenSource::add(std::unique_ptr<const TokenReader> reader) {
+  const int64_t tokens = reader->tokens();
+  add_segment(std::move(reader), tokens);
 }
 
 size_t TokenSource::segment_of(int64_t position) const {

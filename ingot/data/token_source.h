@@ -24,6 +24,16 @@ struct DocumentStarts {
   std::vector<int64_t> positions;       // else: ascending positions; if empty, the stream is one document
 };
 
+// Tokens that are neither in a shard nor in memory, such as those of a remote store.
+class TokenReader {
+ public:
+  virtual ~TokenReader() = default;
+  virtual int64_t tokens() const = 0;  // does not change
+  // Sets out[i] = token begin + i, always to the same values. The loader's workers call it at the same time. It may take long.
+  // REQUIRES: [begin, begin + out.size()) lies in [0, tokens()).
+  virtual void read(int64_t begin, std::span<uint32_t> out) const = 0;
+};
+
 // Copies are cheap: they share the tokens.
 class TokenSource {
  public:
@@ -36,6 +46,7 @@ class TokenSource {
   void add(MegatronShard shard, int64_t begin, int64_t count);
   void add(std::vector<uint16_t> tokens);
   void add(std::vector<uint32_t> tokens);
+  void add(std::unique_ptr<const TokenReader> reader);
   // Appends another stream with its documents; a document begins where it begins. text_bytes() is the sum if both are
   // known.
   void add(const TokenSource& source);
@@ -75,7 +86,8 @@ class TokenSource {
   std::string place(int64_t position) const;
 
  private:
-  using Owner = std::variant<TokenShard, MegatronShard, std::vector<uint16_t>, std::vector<uint32_t>>;
+  using Owner = std::variant<TokenShard, MegatronShard, std::vector<uint16_t>, std::vector<uint32_t>,
+                             std::unique_ptr<const TokenReader>>;
   struct Segment {
     std::shared_ptr<const Owner> owner;
     int64_t begin;  // position of the first token in the stream

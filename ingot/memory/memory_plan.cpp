@@ -165,8 +165,11 @@ void plan_rest(const RunConfig& config, const Trainer& trainer, MemoryPlan& plan
     if (bytes > 0) plan.items.push_back({.name = name, .bytes = bytes});
   };
   const Transformer& model = *trainer.layout().model;
-  add("batches read ahead", unsigned_of(LoaderConfig{}.ring + 1) *
-                                batch_bytes(trainer.layout().batch_shape));  // one more for evaluation
+  const LoaderConfig loader{.shape = trainer.layout().batch_shape,
+                            .workers = config.data.workers,
+                            .prefetch = config.data.prefetch};
+  add("batches read ahead",
+      unsigned_of(loader.ring() + 1) * batch_bytes(loader.shape));  // one more for evaluation
   if (config.sample.count > 0) {
     const Generator::Bytes bytes =
         Generator::planned_bytes(model, config.sample.slots(), config.train.device);

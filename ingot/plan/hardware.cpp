@@ -70,6 +70,7 @@ class HardwareKeys {
     rate("device.tf32_flops", device.tf32_flops);
     rate("device.bf16_flops", device.bf16_flops);
     optional("device.fp8_flops", device.fp8_flops);
+    optional("device.compute_capability", device.compute_capability);
     rate("device.hbm_bytes", device.hbm_bytes);
     rate("device.hbm_bytes_per_s", device.hbm_bytes_per_s);
     number("device.kernel_launch_s", "a number of seconds in 0 .. 1", device.kernel_launch_s, 0, 1);

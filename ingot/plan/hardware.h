@@ -20,6 +20,7 @@ struct Hardware {
   struct Device {
     double f32_flops = 0, tf32_flops = 0, bf16_flops = 0;  // dense peaks, FLOP/s
     double fp8_flops = 0;                                  // 0 if the device has no FP8 units
+    double compute_capability = 0;                         // NVIDIA's number, such as 8.9; 0 if unknown
     double hbm_bytes = 0, hbm_bytes_per_s = 0;
     double kernel_launch_s = 0;
     double product_fraction = 0;  // attainable fraction of the peak, in large matrix products

@@ -1,10 +1,12 @@
 #include "ingot/plan/plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 
 #include "ingot/config/data_shard.h"
+#include "ingot/config/device_support.h"
 #include "ingot/config/run_plan.h"
 #include "ingot/console/console.h"
 #include "ingot/core/cuda/cuda_device.h"
@@ -104,6 +106,14 @@ void compare_memory(const PlanTarget& target, Plan& plan) {
     const size_t first = all_text.find('\n'), last = all_text.rfind('\n');
     if (first != std::string::npos && last > first) plan.unfit += all_text.substr(first, last - first);
   }
+}
+
+// A description without a compute capability has every FP8 format, or none if it has no FP8 units.
+int capability_of(const Hardware::Device& device) {
+  const double known = device.compute_capability > 0 ? device.compute_capability
+                       : device.fp8_flops > 0        ? 9.0
+                                                     : 8.0;
+  return static_cast<int>(std::lround(10 * known));
 }
 
 // Plans the memory of plan.config, without the copy for checkpoints if it does not fit otherwise, as `ingot train` does.
@@ -221,6 +231,7 @@ Plan make_plan(const RunConfig& given, const PlanTarget& target, const std::vect
     limits.device = {.bytes = target.memory_bytes, .source = target.memory_source};
     const Mesh mesh = Mesh::planned(mesh_shape(config.parallel), 0);
     plan.config.activations = with_activation_budget(config, mesh, limits);
+    plan.refused = lacked_format(config, target.hardware.name, capability_of(target.hardware.device));
   }
   plan.layout = config.parallel.to_string();
   const ModelConfig model = config.model.resolved();

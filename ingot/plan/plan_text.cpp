@@ -104,7 +104,8 @@ std::string plan_text(const Plan& plan, const PlanTarget& target) {
   add_memory(plan, target, text);
   add_step(plan, text);
   add_run(plan, text);
-  if (!plan.refused.empty()) text += fmt::format("\nIngot cannot run this on a GPU yet: {}\n", plan.refused);
+  if (!plan.refused.empty())
+    text += fmt::format("\nIngot cannot run this on {}: {}\n", target.hardware.name, plan.refused);
   return text;
 }
 

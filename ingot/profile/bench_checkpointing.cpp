@@ -62,8 +62,7 @@ CheckpointingBench bench_checkpointing(const RunConfig& given, int64_t rounds) {
   trainer.initialise();
   const TokenSource tokens = bench::random_tokens(config);
   const Sampler sampler(SampleOrder::kRandom, config.train.seed, tokens.tokens(), config.model.context);
-  Loader loader(tokens, sampler,
-                {.shape = trainer.layout().batch_shape, .readers = 1, .reader = 0, .ring = 4});
+  Loader loader(tokens, sampler, {.shape = trainer.layout().batch_shape});
   const double lr = config.optimizer.lr * 0.1;
 
   CheckpointingBench result;

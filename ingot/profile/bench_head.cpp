@@ -129,7 +129,10 @@ void require_granules(const HeadBenchOptions& o) {
 std::vector<HeadBenchRow> bench_head(const HeadBenchOptions& o) {
   if (o.tokens < 1 || o.vocab < 1 || o.width < 1 || o.repetitions < 1)
     fail(ErrorKind::kUsage, "tokens, vocab, width and repetitions must be at least 1");
-  require_device(o.device);
+  RunConfig used;
+  used.train.device = o.device;
+  used.head.precision = o.precision;
+  require_device(used);
   require_granules(o);
   std::vector<HeadBenchRow> rows;
   for (const Candidate& c : HeadBench(o).run())

@@ -121,8 +121,7 @@ double warmup(int64_t step) { return std::min(1.0, static_cast<double>(step + 1)
 // Runs one training; on the first seed also fills the row's other columns.
 double train_once(const RunConfig& config, const RunData& data, Trainer& trainer, PrecisionBenchRow& row) {
   const Sampler sampler(SampleOrder::kRandom, config.train.seed, data.train.tokens(), config.model.context);
-  Loader loader(data.train, sampler,
-                {.shape = trainer.layout().batch_shape, .readers = 1, .reader = 0, .ring = 4});
+  Loader loader(data.train, sampler, {.shape = trainer.layout().batch_shape});
   trainer.initialise();
   std::vector<double> times;
   StepResult last;
@@ -163,8 +162,7 @@ std::vector<PrecisionBenchRow> bench_precision(const PrecisionBenchOptions& opti
       row.losses.push_back(train_once(config, data, *trainer, row));
       if (!reference) reference = std::move(trainer);
     }
-    Loader loader(data.train, sampler,
-                  {.shape = reference->layout().batch_shape, .readers = 1, .reader = 0, .ring = 2});
+    Loader loader(data.train, sampler, {.shape = reference->layout().batch_shape});
     const Batch& taken = loader.next();
     const MicroBatch batch{.tokens = taken.tokens, .targets = taken.targets, .doc_start = taken.doc_start};
     if (reference_gradient.empty()) reference_gradient = gradient_in_f64(*reference, batch);

@@ -208,8 +208,7 @@ StepBench bench_step(const RunConfig& given, const StepBenchOptions& options) {
   trainer.initialise();
   const TokenSource tokens = bench::random_tokens(config);
   const Sampler sampler(SampleOrder::kRandom, config.train.seed, tokens.tokens(), config.model.context);
-  Loader loader(tokens, sampler,
-                {.shape = trainer.layout().batch_shape, .readers = 1, .reader = 0, .ring = 4});
+  Loader loader(tokens, sampler, {.shape = trainer.layout().batch_shape});
 
   StepBench result;
   result.preset = config.preset;

@@ -135,6 +135,8 @@ std::optional<Error> RunSaver::begin(Arena* room) {
   state.sample_position = run_.loader.position();
   state.spent_s = run_.position().time_s;
   state.recent_losses = run_.guard.losses().values();
+  state.recent_norms = run_.guard.norms();
+  state.is_norm_rise_reported = run_.guard.is_rise_reported();
   run_.guard
       .checkpoint_saved();  // now, because a run that rolls back must not depend on when it is committed
   return attempt([&] {

@@ -30,7 +30,9 @@ RunState::RunState(const RunConfig& given, RunFolder& run_folder, bool is_resume
       loader(data.train, sampler,
              {.shape = trainer.layout().batch_shape,
               .readers = trainer.layout().data_shard.ranks,
-              .reader = trainer.layout().data_shard.rank}),
+              .reader = trainer.layout().data_shard.rank,
+              .workers = config.data.workers,
+              .prefetch = config.data.prefetch}),
       plan(config),
       guard(config.guard),
       log(folder, resumed ? std::optional(resumed->step + 1) : std::nullopt) {
@@ -176,6 +178,7 @@ TextHashes RunState::restore(const Checkpoint& checkpoint) {
   saved.val_hash = text().val;
   loader.seek(saved.sample_position);
   guard.losses().set_values(saved.recent_losses);
+  guard.set_norms(saved.recent_norms, saved.is_norm_rise_reported);
   const RunLog::Evaluations earlier = log.truncate_after(saved.step);
   last.best_val_loss = earlier.best_loss;
   // The logs of other ranks may have begun after the run did.

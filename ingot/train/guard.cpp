@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "ingot/core/error.h"
 #include "ingot/train/trainer.h"
 
@@ -12,6 +15,17 @@ void refuse_update(int64_t step, const std::string& reason, const std::string& a
        "step {}: {}; the update was not made. Lower optimizer.lr or raise schedule.warmup_steps{}", step,
        reason, alternative);
 }
+
+namespace {
+
+// Returns the upper median.
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
 
 Guard::Guard(const GuardConfig& config) : config_(config), losses_(config.spike_window) {}
 
@@ -30,6 +44,7 @@ Verdict Guard::judge(const StepResult& result) {
   }
   if (verdict.is_accepted()) {
     losses_.add(result.loss);
+    add_norm(result.grad_norm, verdict);
     skips_ = 0;
     return verdict;
   }
@@ -41,6 +56,38 @@ Verdict Guard::judge(const StepResult& result) {
   }
   ++count;
   return verdict;
+}
+
+std::optional<double> Guard::norm_rise() const {
+  if (std::ssize(norms_) < config_.spike_window) return std::nullopt;
+  const auto middle = norms_.begin() + std::ssize(norms_) / 2;
+  const double older = median({norms_.begin(), middle});
+  if (older == 0) return std::nullopt;
+  return median({middle, norms_.end()}) / older;
+}
+
+void Guard::set_norms(std::span<const double> norms, bool is_rise_reported) {
+  const size_t kept = std::min(norms.size(), static_cast<size_t>(config_.spike_window));
+  norms_.assign(norms.end() - static_cast<std::ptrdiff_t>(kept), norms.end());
+  is_rise_reported_ = is_rise_reported;
+}
+
+// Remembers the norm, and reports a rise by the verdict if that reports nothing else.
+void Guard::add_norm(double norm, Verdict& verdict) {
+  if (!std::isfinite(norm)) return;
+  if (std::ssize(norms_) == config_.spike_window) norms_.erase(norms_.begin());
+  norms_.push_back(norm);
+  const double rise = norm_rise().value_or(0);
+  if (config_.norm_rise == 0 || rise < std::sqrt(config_.norm_rise)) {
+    is_rise_reported_ = false;
+  } else if (rise >= config_.norm_rise && !is_rise_reported_ && verdict.event.empty()) {
+    is_rise_reported_ = true;
+    verdict.event = "norm_rise";
+    verdict.reason = fmt::format(
+        "the gradient norm rises: its median over the last {} steps is {:.2f} times that of the {} before "
+        "them",
+        norms_.size() - norms_.size() / 2, rise, norms_.size() / 2);
+  }
 }
 
 }  // namespace ingot

@@ -54,7 +54,10 @@ PythonTrainer::PythonTrainer(const RunConfig& config)
       config_(with_vocab(config, *data_.tokenizer)),
       trainer_(ready(config_), parallelize(config_)),
       sampler_(sampler_of(config_, data_)),
-      loader_(data_.train, sampler_, {.shape = trainer_.layout().batch_shape}),
+      loader_(data_.train, sampler_,
+              {.shape = trainer_.layout().batch_shape,
+               .workers = config_.data.workers,
+               .prefetch = config_.data.prefetch}),
       plan_(config_) {
   threads_ = num_threads();
   trainer_.initialise();

@@ -164,6 +164,19 @@ TEST_F(PlanCommand, TellsTheCopyForCheckpointsApartAndWhatItMeasures) {
   EXPECT_GT(json["ranks"][0]["copy_for_checkpoints_bytes"], 0);
 }
 
+// Seen: products of FP8 were planned at the speed of bf16, without a word.
+TEST_F(PlanCommand, AFormatThatTheHardwareLacksIsNamed) {
+  const auto refused = [&](const std::string& arguments) {
+    return object_in(run("gpt2-124m --json --set precision.compute=bf16 " + arguments).output)["refused"];
+  };
+  EXPECT_THAT(refused("--set precision.fp8=tensorwise --hardware a100-80g").get<std::string>(),
+              HasSubstr("precision.fp8: a100-80g has compute capability 8.0"));
+  EXPECT_THAT(refused("--set precision.fp8=rowwise --hardware 4090").get<std::string>(), HasSubstr("8.9"));
+  EXPECT_TRUE(refused("--set precision.fp8=tensorwise --hardware 4090").is_null());
+  EXPECT_TRUE(refused("--set precision.fp8=rowwise --hardware h100-sxm").is_null());
+  EXPECT_TRUE(refused("--hardware a100-80g").is_null());
+}
+
 TEST_F(PlanCommand, AnUnknownOptionForADeviceNamesHardware) {
   EXPECT_THAT(run("gpt2-124m --gpu 4090").output, HasSubstr("did you mean --hardware?"));
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ingot/config/config_toml.h"
+#include "ingot/config/device_support.h"
 #include "ingot/core/error.h"
 #include "ingot/optim/rules/all_rules.h"
 
@@ -60,6 +61,31 @@ TEST(DeviceSupport, TheFp8HeadNeedsWholeGranulesOnEveryRank) {
               HasSubstr("model.vocab_multiple must be a multiple of 64 for head.precision = \"fp8\" and "
                         "parallel.tp = 4 with train.device"));
   EXPECT_EQ(device_refusal({head, bf16, "parallel.tp=4", "model.vocab_multiple=64"}), "accepted");
+}
+
+TEST(DeviceSupport, AFormatThatTheDeviceLacksIsNamed) {
+  RunConfig config;
+  const auto lacks = [&](int compute_capability) {
+    return lacked_format(config, "the device", compute_capability);
+  };
+  EXPECT_EQ(lacks(80), "");
+  config.head.precision = HeadDtype::kFp8;
+  EXPECT_THAT(lacks(86), HasSubstr("head.precision = \"fp8\": the device has compute capability 8.6, and "
+                                   "products of FP8 need 8.9; set head.precision = \"bf16\""));
+  EXPECT_EQ(lacks(89), "");
+  config.precision.fp8.recipe = Fp8Recipe::kDelayed;
+  EXPECT_THAT(lacks(80), HasSubstr("precision.fp8: the device has compute capability 8.0"));
+  EXPECT_EQ(lacks(89), "");
+  for (const Fp8Recipe recipe : {Fp8Recipe::kRowwise, Fp8Recipe::kRowwiseGwHp}) {
+    config.precision.fp8.recipe = recipe;
+    EXPECT_THAT(lacks(89),
+                HasSubstr("FP8 with a scale per row need 9.0; set precision.fp8 = \"tensorwise\""));
+    EXPECT_EQ(lacks(90), "");
+    EXPECT_EQ(lacks(120), "");
+  }
+  EXPECT_EQ(fp8_support(86), "no FP8");
+  EXPECT_EQ(fp8_support(89), "FP8 with one scale per tensor");
+  EXPECT_EQ(fp8_support(90), "FP8");
 }
 
 }  // namespace

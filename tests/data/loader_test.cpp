@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <memory>
 #include <new>
 #include <thread>
 #include <vector>
@@ -102,7 +103,7 @@ class LoaderTest : public ::testing::Test {
 TEST_F(LoaderTest, SlowConsumerAndSmallRingSeeTheSameBatches) {
   Loader straight(source, sampler, config);
   const auto want = read(straight, 12);
-  config.ring = 2;
+  config.prefetch = 1;
   Loader slow(source, sampler, config);
   int ready = 0;
   for (int i = 0; i < 12; ++i) {
@@ -112,6 +113,65 @@ TEST_F(LoaderTest, SlowConsumerAndSmallRingSeeTheSameBatches) {
     EXPECT_EQ(values(batch.tokens), want[static_cast<size_t>(i)]) << i;
   }
   EXPECT_GT(ready, 0) << "nothing was made ahead";
+}
+
+// Tokens of which every fifth read takes longer than the others, so that workers finish in another order than they begin.
+class UnevenReader : public TokenReader {
+ public:
+  explicit UnevenReader(std::vector<uint32_t> tokens) : all_(std::move(tokens)) {}
+  int64_t tokens() const override { return std::ssize(all_); }
+  void read(int64_t begin, std::span<uint32_t> out) const override {
+    if (reads_.fetch_add(1) % 5 == 0) std::this_thread::sleep_for(1ms);
+    std::copy_n(all_.begin() + begin, out.size(), out.begin());
+  }
+
+ private:
+  std::vector<uint32_t> all_;
+  mutable std::atomic<int> reads_ = 0;
+};
+
+TEST_F(LoaderTest, AnyNumberOfWorkersMakesTheSameBatches) {
+  Loader straight(source, sampler, config);
+  const auto want = read(straight, 40);
+  TokenSource uneven;
+  uneven.add(std::make_unique<UnevenReader>(make_tokens(5000, 100)));
+  for (const int64_t workers : {0, 1, 2, 4, 8}) {
+    for (const int64_t prefetch : {1, 4}) {
+      config.workers = workers;
+      config.prefetch = prefetch;
+      Loader loader(uneven, sampler, config);
+      EXPECT_EQ(read(loader, 40), want) << workers << " workers";
+      for (const int64_t at :
+           {7, 0, 30, 29, 7}) {  // as a run resumes, while the workers are at other batches
+        loader.seek(at * 4);
+        EXPECT_EQ(values(loader.next().tokens), want[static_cast<size_t>(at)]) << workers << " workers";
+        EXPECT_EQ(values(loader.next().tokens), want[static_cast<size_t>(at + 1)]) << workers << " workers";
+        EXPECT_EQ(loader.position(), (at + 2) * 4);
+      }
+    }
+  }
+}
+
+TEST_F(LoaderTest, ABatchInUseIsNotOverwrittenByAnyWorker) {
+  for (const int64_t workers : {0, 2, 8}) {
+    config.workers = workers;
+    config.prefetch = 1;
+    Loader loader(source, sampler, config);
+    for (int i = 0; i < 10; ++i) {
+      const Batch& batch = loader.next();
+      const auto before = values(batch.tokens);
+      std::this_thread::sleep_for(2ms);
+      EXPECT_EQ(values(batch.tokens), before);
+    }
+  }
+}
+
+TEST_F(LoaderTest, WithoutWorkersTheCallerMakesTheBatchAndItsTimeIsWaiting) {
+  config.workers = 0;
+  Loader loader(source, sampler, config);
+  EXPECT_EQ(loader.total_wait_s(), 0);
+  loader.next();
+  EXPECT_GT(loader.last_wait_s(), 0);
 }
 
 TEST_F(LoaderTest, SlowProducerIsWaitedForAndReported) {
@@ -145,17 +205,20 @@ TEST_F(LoaderTest, SeekResumesAtThePosition) {
   EXPECT_THROW(resumed.seek(-4), Error);
 }
 
-TEST_F(LoaderTest, SeeksWhileTheThreadWorksGiveTheRightBatches) {
+TEST_F(LoaderTest, SeeksWhileTheThreadsWorkGiveTheRightBatches) {
   Loader straight(source, sampler, config);
   const auto want = read(straight, 30);
-  Loader loader(source, sampler, config);
-  for (int64_t i = 0; i < 300; ++i) {
-    const int64_t at = i * 17 % 28;
-    loader.seek(at * 4);
-    if (i % 3 == 0) continue;
-    ASSERT_EQ(values(loader.next().tokens), want[static_cast<size_t>(at)]) << i;
-    if (i % 2) {
-      ASSERT_EQ(values(loader.next().tokens), want[static_cast<size_t>(at + 1)]) << i;
+  for (const int64_t workers : {1, 3}) {
+    config.workers = workers;
+    Loader loader(source, sampler, config);
+    for (int64_t i = 0; i < 300; ++i) {
+      const int64_t at = i * 17 % 28;
+      loader.seek(at * 4);
+      if (i % 3 == 0) continue;
+      ASSERT_EQ(values(loader.next().tokens), want[static_cast<size_t>(at)]) << i;
+      if (i % 2) {
+        ASSERT_EQ(values(loader.next().tokens), want[static_cast<size_t>(at + 1)]) << i;
+      }
     }
   }
 }
@@ -185,35 +248,41 @@ TEST_F(LoaderTest, AnIdOutsideTheVocabularyIsReportedByNextAndSeekRecovers) {
   std::vector<uint32_t> tokens = make_tokens(5000, 100);
   tokens[3000] = 100;
   source = source_of(tokens);
-  Loader loader(source, sampler, config);
-  std::string message;
-  try {
-    for (int i = 0; i < 100; ++i) loader.next();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kData);
-    message = error.what();
+  for (const int64_t workers : {0, 1, 4}) {
+    config.workers = workers;
+    Loader loader(source, sampler, config);
+    std::string message;
+    try {
+      for (int i = 0; i < 100; ++i) loader.next();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kData);
+      message = error.what();
+    }
+    EXPECT_EQ(message,
+              "tokenized text, token 3000: id 100 is outside the vocabulary of 100 ids; use the tokenizer "
+              "that made this data");
+    EXPECT_THROW(loader.next(), Error) << "the failure must not pass away by itself";
+    const auto clean = [&](int64_t sample) {
+      return sampler.start(sample) > 3000 || sampler.start(sample) + 32 < 3000;
+    };
+    int64_t at = 0;
+    while (!(clean(at) && clean(at + 1) && clean(at + 2) && clean(at + 3))) at += 4;
+    loader.seek(at);
+    EXPECT_NO_THROW(loader.next());
   }
-  EXPECT_EQ(message,
-            "tokenized text, token 3000: id 100 is outside the vocabulary of 100 ids; use the tokenizer "
-            "that made this data");
-  EXPECT_THROW(loader.next(), Error) << "the failure must not pass away by itself";
-  const auto clean = [&](int64_t sample) {
-    return sampler.start(sample) > 3000 || sampler.start(sample) + 32 < 3000;
-  };
-  int64_t at = 0;
-  while (!(clean(at) && clean(at + 1) && clean(at + 2) && clean(at + 3))) at += 4;
-  loader.seek(at);
-  EXPECT_NO_THROW(loader.next());
 }
 
 TEST_F(LoaderTest, NextAllocatesNothing) {
   config.shape.document_mask = true;
   source.set_documents({.end_of_text = 7, .positions = {}});
-  Loader loader(source, sampler, config);
-  loader.next();
-  const int64_t before = allocations.load();
-  for (int i = 0; i < 200; ++i) loader.next();
-  EXPECT_EQ(allocations.load() - before, 0);
+  for (const int64_t workers : {0, 1, 4}) {
+    config.workers = workers;
+    Loader loader(source, sampler, config);
+    for (int64_t i = 0; i <= config.ring(); ++i) loader.next();  // every thread has begun
+    const int64_t before = allocations.load();
+    for (int i = 0; i < 200; ++i) loader.next();
+    EXPECT_EQ(allocations.load() - before, 0);
+  }
 }
 
 TEST_F(LoaderTest, DocumentMaskKeepsEveryTargetAndStartsAtEndOfText) {
@@ -229,8 +298,9 @@ TEST_F(LoaderTest, DocumentMaskKeepsEveryTargetAndStartsAtEndOfText) {
   EXPECT_EQ(batch.counted_targets, 8);
 }
 
-TEST_F(LoaderTest, StopsWhileTheThreadWaitsOrWorks) {
+TEST_F(LoaderTest, StopsWhileItsThreadsWaitOrWork) {
   for (int i = 0; i < 50; ++i) {
+    config.workers = i % 5;
     Loader loader(source, sampler, config);
     if (i % 2) loader.next();
   }
@@ -250,7 +320,8 @@ TEST_F(LoaderTest, RefusesImpossibleShapes) {
   EXPECT_TRUE(refused({.shape = {.batch = 1, .context = 0, .vocab_size = 4}}));
   EXPECT_TRUE(refused({.shape = {.batch = 1, .context = 4, .vocab_size = 0}}));
   EXPECT_TRUE(refused({.shape = {.batch = 1, .context = 4, .vocab_size = 4}, .readers = 2, .reader = 2}));
-  EXPECT_TRUE(refused({.shape = {.batch = 1, .context = 4, .vocab_size = 4}, .ring = 1}));
+  EXPECT_TRUE(refused({.shape = {.batch = 1, .context = 4, .vocab_size = 4}, .workers = -1}));
+  EXPECT_TRUE(refused({.shape = {.batch = 1, .context = 4, .vocab_size = 4}, .prefetch = 0}));
 }
 
 class EvalWindowsTest : public ::testing::TestWithParam<int64_t> {};

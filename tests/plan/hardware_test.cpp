@@ -112,7 +112,7 @@ TEST(Hardware, MistakesNameFileLineKeyAndTheFix) {
   EXPECT_THAT(error("link_bytes_per_s = 450e9", "link_byte_per_s = 450e9"),
               HasSubstr("node.link_byte_per_s: unknown key; did you mean node.link_bytes_per_s?"));
   EXPECT_THAT(error("link_bytes_per_s = 450e9", "link_byte_per_s = 450e9"),
-              testing::StartsWith("my.toml:20: "));
+              testing::StartsWith("my.toml:21: "));
   EXPECT_THAT(error("nics = 8", "nics = 8.5"),
               HasSubstr("network.nics must be a whole number in 1 .. 1024, got 8.5"));
   EXPECT_THAT(error("nics = 8", "nics = 0"), HasSubstr("got 0"));
@@ -127,11 +127,11 @@ TEST(Hardware, MistakesNameFileLineKeyAndTheFix) {
   EXPECT_THAT(error("name = \"h100-sxm\"", ""), HasSubstr("name is missing"));
   EXPECT_THAT(error("name = \"h100-sxm\"", "name = 5"), HasSubstr("my.toml:2: name must be a text, got 5"));
   EXPECT_THAT(error("[network]", "[netwrok]\n[network]"),
-              HasSubstr("my.toml:25: [netwrok]: unknown section; did you mean network?"));
+              HasSubstr("my.toml:26: [netwrok]: unknown section; did you mean network?"));
   EXPECT_THAT(error("nics = 8", "nics = = 8"), HasSubstr("not TOML"));
   EXPECT_THAT(
       error("[network]", "[netwrok]"),
-      HasSubstr("my.toml:27: netwrok.nic_bytes_per_s: unknown key; did you mean network.nic_bytes_per_s?"));
+      HasSubstr("my.toml:28: netwrok.nic_bytes_per_s: unknown key; did you mean network.nic_bytes_per_s?"));
 }
 
 }  // namespace

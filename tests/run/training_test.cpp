@@ -113,7 +113,7 @@ TEST_F(TrainingTest, AveragesAreEvaluatedAndLeaveTheWeightsAlone) {
       trainer.initialise();
       const Sampler sampler(SampleOrder::kRandom, 1, source.tokens(), run.model.context);
       Loader loader(source, sampler,
-                    {.shape = trainer.layout().batch_shape, .readers = 1, .reader = 0, .ring = 2});
+                    {.shape = trainer.layout().batch_shape, .readers = 1, .reader = 0, .prefetch = 1});
       for (int i = 0; i < 8; ++i) {
         losses.push_back(trainer.step(loader, {.lr = 0.01}).loss);
         evaluated.push_back(trainer.evaluate(source, 400).loss);
@@ -275,7 +275,7 @@ TEST_F(TrainingTest, AccumulationEqualsOneLargeBatch) {
     trainer.initialise();
     const Sampler sampler(SampleOrder::kRandom, 1, source.tokens(), c.model.context);
     Loader loader(source, sampler,
-                  {.shape = trainer.layout().batch_shape, .readers = 1, .reader = 0, .ring = 2});
+                  {.shape = trainer.layout().batch_shape, .readers = 1, .reader = 0, .prefetch = 1});
     results.push_back(trainer.step(loader, {.lr = 1e-3}));
     results.push_back(trainer.step(loader, {.lr = 1e-3}));
   }

@@ -64,7 +64,7 @@ struct Bench {
   Trainer trainer;
   Sampler sampler{SampleOrder::kRandom, 1, kTokens, config.model.context};
   Loader loader{
-      source, sampler, {.shape = trainer.layout().batch_shape, .readers = 1, .reader = 0, .ring = 2}};
+      source, sampler, {.shape = trainer.layout().batch_shape, .readers = 1, .reader = 0, .prefetch = 1}};
 };
 
 RunConfig bench_config() {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
+#include <vector>
 
 #include "ingot/core/philox.h"
 #include "ingot/train/trainer.h"
@@ -44,6 +46,67 @@ TEST(SpikeDetector, FollowsTheFormula) {
     all.push_back(x);
   }
   EXPECT_EQ(detector.values(), std::vector<double>(all.end() - 16, all.end()));
+}
+
+// Returns the steps at which a guard reports a rise of these norms.
+std::vector<size_t> reported_rises(Guard& guard, std::span<const double> norms) {
+  std::vector<size_t> steps;
+  for (size_t i = 0; i < norms.size(); ++i) {
+    StepResult result;
+    result.loss = 3;
+    result.grad_norm = norms[i];
+    const Verdict verdict = guard.judge(result);
+    EXPECT_TRUE(verdict.is_accepted());
+    if (verdict.event == "norm_rise") steps.push_back(i);
+  }
+  return steps;
+}
+
+TEST(NormRise, IsTheRatioOfTheMediansOfTheHalves) {
+  Guard guard({.spike_window = 8});
+  const std::vector<double> norms = {9, 1, 2, 3, 4, 4, 8, 100, 6};
+  reported_rises(guard, std::span(norms).first(7));
+  EXPECT_EQ(guard.norm_rise(), std::nullopt) << "the window is not full";
+  reported_rises(guard, std::span(norms).subspan(7));
+  EXPECT_EQ(guard.norm_rise(), 8.0 / 3) << "upper medians of 1 2 3 4 and of 4 8 100 6";
+}
+
+TEST(NormRise, IsReportedOnceUntilTheNormHasSettled) {
+  Guard guard({.spike_window = 16, .norm_rise = 2});
+  std::vector<double> norms(32, 1.0);
+  norms.insert(norms.end(), 32, 3.0);  // rises once, and settles
+  norms.insert(norms.end(), 32, 9.0);  // and again
+  const std::vector<size_t> found = reported_rises(guard, norms);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0], 32u + 3) << "four of the newer eight are the upper median's";
+  EXPECT_EQ(found[1], 64u + 3);
+  Guard off({.spike_window = 16, .norm_rise = 0});
+  EXPECT_TRUE(reported_rises(off, norms).empty());
+}
+
+TEST(NormRise, OutliersBelowHalfOfAHalfAreNoTrend) {
+  Guard guard({.spike_window = 16, .norm_rise = 2});
+  std::vector<double> norms(64, 1.0);
+  for (size_t i = 20; i < norms.size(); i += 3) norms[i] = 1e6;
+  EXPECT_TRUE(reported_rises(guard, norms).empty());
+}
+
+TEST(NormRise, AResumedGuardReportsWhatTheFirstWouldHaveReported) {
+  std::vector<double> norms;
+  for (uint64_t i = 0; i < 400; ++i)
+    norms.push_back(std::exp(0.3 * normal(3, i) + 1.5 * std::sin(static_cast<double>(i) / 20)));
+  const GuardConfig config{.spike_window = 16, .norm_rise = 2};
+  Guard straight(config);
+  const std::vector<size_t> want = reported_rises(straight, norms);
+  ASSERT_GT(want.size(), 3u);
+  for (const size_t cut : {5u, 50u, 137u, 139u, 222u}) {
+    Guard first(config), second(config);
+    std::vector<size_t> found = reported_rises(first, std::span(norms).first(cut));
+    second.set_norms(first.norms(), first.is_rise_reported());
+    for (const size_t step : reported_rises(second, std::span(norms).subspan(cut)))
+      found.push_back(cut + step);
+    EXPECT_EQ(found, want) << cut;
+  }
 }
 
 TEST(SpikeDetector, ReportsNothingBeforeHalfAWindow) {

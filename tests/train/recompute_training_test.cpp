@@ -35,7 +35,7 @@ std::vector<float> weights_after(const RunConfig& c, int steps, size_t* bytes = 
   trainer.initialise();
   const Sampler sampler(SampleOrder::kRandom, 1, source.tokens(), c.model.context);
   Loader loader(source, sampler,
-                {.shape = trainer.layout().batch_shape, .readers = 1, .reader = 0, .ring = 2});
+                {.shape = trainer.layout().batch_shape, .readers = 1, .reader = 0, .prefetch = 1});
   for (int i = 0; i < steps; ++i) trainer.step(loader, {.lr = 1e-3});
   if (bytes) *bytes = activation_bytes(trainer);
   std::vector<float> weights;

@@ -49,7 +49,7 @@ struct SmallTraining {
       : trainer(config, parallelize(config)),
         sampler(SampleOrder::kRandom, 1, source.tokens(), config.model.context),
         loader(source, sampler,
-               {.shape = trainer.layout().batch_shape, .readers = 1, .reader = 0, .ring = 2}) {
+               {.shape = trainer.layout().batch_shape, .readers = 1, .reader = 0, .prefetch = 1}) {
     trainer.initialise();
   }
 

@@ -159,7 +159,7 @@ struct Training {
                {.shape = trainer.layout().batch_shape,
                 .readers = trainer.layout().data_shard.ranks,
                 .reader = trainer.layout().data_shard.rank,
-                .ring = 2}) {
+                .prefetch = 1}) {
     trainer.initialise();
   }
   std::vector<double> losses(int steps = kSteps) {
