@@ -25,7 +25,8 @@ LAYOUTS = {"dp": {"dp": 2}, "fsdp": {"fsdp": 2}, "tp": {"tp": 2}, "pp": {"pp": 2
 FAULTS = ["kill", "segfault", "stop", "mpirun", "supervisor", "end"]
 SIGNALS = {"kill": signal.SIGKILL, "segfault": signal.SIGSEGV, "stop": signal.SIGSTOP}
 KINDS = {"kill": "killed", "segfault": "crashed", "stop": "hang", "mpirun": "killed"}
-STEPS = {"train.steps": 400, "checkpoint.every": 20, "train.batch_size": 4, "train.grad_accum": 2, "model.layers": 2}
+STEPS = {"train.steps": 400, "checkpoint.every": 20, "train.batch_size": 4, "train.grad_accum": 2, "model.layers": 2,
+         "parallel.unit_costs": "counted"}  # equal stages, and so equal bits, at every start
 MOST_RECOVERY_S = 60  # generous: a stopped rank is found after 5 s
 TRIES = 5  # on a busy machine a run may end before this script has its turn
 

@@ -74,6 +74,10 @@ void add_parallel_keys(std::vector<ConfigKey>& keys) {
                                        {"interleaved", PipelineKind::kInterleaved}},
                                       "pipeline schedule", parallel, &P::schedule));
   keys.push_back(whole("parallel.chunks", 1, kMost, "interleaved: stages per rank", parallel, &P::chunks));
+  keys.push_back(choice<bool>("parallel.unit_costs", {{"measured", false}, {"counted", true}},
+                              "what makes the stages equal: the times of the model's units, measured when the run "
+                              "starts, or their multiply-adds, which are the same at every start",
+                              parallel, &P::counts_costs));
   keys.push_back(order_key());
   keys.push_back(whole("parallel.bucket_mb", 1, 1 << 20, "megabytes of gradients reduced in one collective",
                        parallel, &P::bucket_mb));

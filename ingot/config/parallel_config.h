@@ -21,6 +21,7 @@ struct ParallelConfig {
   MeshOrder order = kMeshOrder;  // which ranks are neighbours
   int64_t pp = 1;                // pipeline ranks; each has one or more stages of a replica
   PipelineKind schedule = PipelineKind::kOneFOneB;
+  bool counts_costs = false;   // pp: stages are cut by multiply-adds and not by measured times
   int64_t chunks = 1;          // pp: stages per rank; more than 1 needs the interleaved schedule
   int64_t bucket_mb = 25;      // size of a bucket of f32 gradients
   DType payload = DType::f32;  // dtype in which gradients are sent: f32, bf16 or f16; sums are in f32

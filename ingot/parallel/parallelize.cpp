@@ -109,7 +109,7 @@ StagePlan agree_on_stages(const RunConfig& config, const Layout& rank, const std
   const Mesh& mesh = *rank.mesh;
   const ModelConfig model = config.model.resolved();
   if (!known.empty()) return plan_stages(model, config.parallel, known);
-  if (rank.stream->backing == Backing::kAddresses)
+  if (config.parallel.counts_costs || rank.stream->backing == Backing::kAddresses)
     return plan_stages(model, config.parallel, nominal_unit_costs(model));
   std::vector<double> costs(3);
   if (mesh.world->rank() == 0)

@@ -156,7 +156,7 @@ RunLengthPlan run_length(const Plan& plan, const Hardware& hardware) {
 
 // On this machine, what the stages are cut by, as the ranks will measure it: on the device if there is one.
 std::vector<double> unit_costs_of(const RunConfig& config, const PlanTarget& target, const Sharing& sharing) {
-  if (!target.is_machine || config.parallel.pp == 1) return {};
+  if (!target.is_machine || config.parallel.pp == 1 || config.parallel.counts_costs) return {};
   set_num_threads(sharing.threads);
   const DataShard shard = DataShard::of(config.train, config.parallel.dp * config.parallel.fsdp, 0);
   const bool is_on_device = config.train.device == Device::kCuda && !no_cuda_reason();
