@@ -12,6 +12,7 @@ the rules, and claims.py applies them.
 import argparse
 import itertools
 import math
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -56,6 +57,14 @@ def spikes(losses):
     return max(loss - min(means[:i]) for i, loss in enumerate(losses[8:], 1))
 
 
+def norm_before_spike(result):
+    """Returns the mean gradient norm of the five steps before the largest rise of the loss, over the median norm."""
+    losses, norms = result.series("loss"), result.series("grad_norm")
+    rises = [loss - runs.mean(losses[i:i + 8]) for i, loss in enumerate(losses[8:])]
+    spike = 8 + rises.index(max(rises))
+    return runs.mean(norms[spike - 5:spike]) / statistics.median(norms)
+
+
 def matrix_updates(result, is_signed):
     """Returns the mean cosine between update and weight of the blocks' matrices, after the first fifth of the run."""
     begin = result.summary["steps"] / 5
@@ -78,6 +87,7 @@ FIGURES = {
     "trained_less_true": lambda r: late(r.series("raw_ce_gap")),
     "true_rises": lambda r: r.series("raw_ce_fp32")[-1] - min(r.series("raw_ce_fp32")),
     "loss_spike": lambda r: spikes(r.series("loss")),
+    "norm_before_spike": norm_before_spike,
     "cosine": lambda r: matrix_updates(r, True),
     "size_of_cosine": lambda r: matrix_updates(r, False),
     "state_bytes": state_bytes,
@@ -123,6 +133,7 @@ EXPERIMENTS = {
                                   }.items() for steps in (0, 20)}, ["loss"], {}, []),
     "clipping": ({f"{clip}, {rate}": {"optimizer.grad_clip": clip, "optimizer.lr": rate}
                   for clip in (0.0, 1.0) for rate in (8e-3, 6.4e-2)}, ["loss", "loss_spike"], {}, []),
+    "norm_before_spike": ({"unclipped, 0.064": {"optimizer.grad_clip": 0.0, "optimizer.lr": 6.4e-2}}, ["norm_before_spike"], {}, []),
     "schedules": ({
         "constant": {"schedule.kind": "constant"}, "cosine to 0.1": {"schedule.kind": "cosine", "schedule.floor": 0.1},
         "WSD, 20 % to 0": WSD, "40 % to 0": COOL, "40 % to 0.1": {**COOL, "schedule.floor": 0.1},
@@ -137,6 +148,9 @@ EXPERIMENTS = {
                             {**SIGMOID, "train.batch_size": 1024, "train.steps": 16}, []),
     "cut_cross_entropy": ({"dense": {"head.kind": "dense"}, "recompute, f32": {"head.kind": "recompute"},
                            "recompute, Kahan": {"head.kind": "recompute", "head.accumulation": "kahan"}}, ["loss"], {}, []),
+    "rate_of_width": ({"width 32": {"model.width": 32, "model.heads": 2}, "width 128": {"model.width": 128, "model.heads": 8},
+                       "width 128, muP": {"model.width": 128, "model.heads": 8, "scaling.base": "width=32 head_dim=16"}},
+                      ["best_log2_rate"], {"train.steps": 100}, rates(*(2.0**k for k in range(-10, -2)))),
     "rate_of_batch": ({f"batch {b}": {"train.batch_size": b} for b in (8, 32)}, ["best_log2_rate"], {},
                       rates(*(2.0**k for k in range(-10, -3)))),
     "rate_of_depth": ({f"{n} layers": {"model.layers": n} for n in (2, 8)}, ["best_log2_rate"], {"train.steps": 100},
