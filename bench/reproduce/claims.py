@@ -31,7 +31,7 @@ STALE = " (stale)"
 DOCUMENTS = ("Efficient Large-Scale Language Model Training via Hybrid Precision and Architectural Optimizations",
              "Transformer Deep Dive: Part 5 - Training Improvements", "How to Train an LLM: Part 2")
 PROGRAMS = {"plans": "plans.py", "checkpointing": "checkpointing.py", "times": "times.py", "head": "times.py",
-            "exact_tests": "exact_tests.py"}  # the others are experiments.py NAME
+            "exact_tests": "exact_tests.py", "twins": "twins.py"}  # the others are experiments.py NAME
 
 
 class Missing(Exception):
