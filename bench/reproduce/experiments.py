@@ -249,7 +249,6 @@ def main():
     parser.add_argument("--ingot", default=str(results.ROOT / "build/release/ingot"))
     parser.add_argument("--list", action="store_true", help="print the names and end")
     options = parser.parse_args()
-    options.full = False
     if options.steps and options.out == results.FOLDER:
         parser.error("--steps makes figures that must not be judged: give --out FOLDER with it")
     unknown = set(options.names) - set(EXPERIMENTS)

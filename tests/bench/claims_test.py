@@ -78,6 +78,12 @@ class Verdicts(Folder):
                         alone = {"id": claim["id"], "parts": [part]}
                         self.assertEqual(self.row(alone, **{part["from"]: made_up(part, verdict)}).verdict, verdict)
 
+    def test_a_far_lower_arm_is_as_low_but_not_the_same(self):
+        for rule, verdict in (("as_low", HOLDS), ("same", REFUTED)):
+            part = {"from": "x", "rule": rule, "a": "a", "b": "b", "least": 0.1}
+            arms = {"a": {"loss": sample(3, 0.01)}, "b": {"loss": sample(4, 0.01)}}
+            self.assertEqual(self.row({"id": "S1-1", "parts": [part]}, x=arms).verdict, verdict)
+
     def test_a_part_without_its_figures_is_not_measured(self):
         for claim in CLAIMS:
             if "parts" in claim:
