@@ -28,6 +28,7 @@ PAGE = results.ROOT / "docs/claims.md"
 NEEDS_GPU, NOT_MEASURED = "needs a GPU", "not measured"
 VERDICTS = (stats.HOLDS, stats.IN_PART, stats.REFUTED, stats.NOT_TOLD_APART, NEEDS_GPU, NOT_MEASURED)
 STALE = " (stale)"
+LEAST_SEEDS, LEAST_SEEDS_OF_MINUTES = 8, 5  # of runs that take seconds, and minutes
 DOCUMENTS = ("Efficient Large-Scale Language Model Training via Hybrid Precision and Architectural Optimizations",
              "Transformer Deep Dive: Part 5 - Training Improvements", "How to Train an LLM: Part 2")
 PROGRAMS = {"plans": "plans.py", "checkpointing": "checkpointing.py", "times": "times.py", "head": "times.py",
@@ -44,10 +45,10 @@ def command_of(name):
 
 
 class Measured:
-    """The results in a folder."""
+    """The results in a folder. An arm with fewer seeds than the least number is not judged."""
 
-    def __init__(self, folder):
-        self.folder, self.known = folder, {}
+    def __init__(self, folder, least_seeds=None):
+        self.folder, self.least_seeds, self.known = folder, least_seeds, {}
 
     def result(self, name):
         if name not in self.known:
@@ -58,7 +59,9 @@ class Measured:
 
     def figure(self, name, arm, figure):
         found = self.result(name)["arms"].get(arm, {}).get(figure)
-        if found is None:
+        least = self.least_seeds or (LEAST_SEEDS_OF_MINUTES if name == "twins" else LEAST_SEEDS)
+        is_sample = found is not None and figure != "ms" and not {"exact", "interval"} & set(found)
+        if found is None or is_sample and len(found) < least:
             raise Missing
         return found
 
@@ -77,10 +80,7 @@ def compared(a, b, combine, confidence=stats.CONFIDENCE):
     if "exact" in a:
         value = combine(a["exact"], b["exact"])
         return Interval(value, value, value)
-    seeds = sorted(set(a) & set(b))
-    if len(seeds) < stats.LEAST_PAIRS:
-        raise Missing
-    return stats.mean_interval([combine(a[s], b[s]) for s in seeds], confidence)
+    return stats.mean_interval([combine(a[s], b[s]) for s in sorted(set(a) & set(b))], confidence)
 
 
 def less(x, y):
@@ -242,7 +242,8 @@ def page(claims, measured, marks_stale=True):
              "contradict themselves, [specification-notes.md](specification-notes.md) says it.\n\n"
              "Training runs on a processor have 0.2M parameters and 200 steps, and times are those of a processor: they can refute a "
              "mechanism, not a figure that was measured at scale. Differences are taken seed by seed; rates and decays are chosen for "
-             "each arm on seeds that are not judged. A result is stale if the sources of the CPU that it depends on have changed since.\n\n"
+             "each arm on seeds that are not judged. A result is stale if the sources of the CPU that it depends on have changed since. An experiment needs 8 seeds, one whose runs take minutes 5.\n\n"
+             "`bench/reproduce/all.py --budget 2h` measures what is missing or stale, and goes on where it stopped.\n\n"
              + table(["verdict", "claims"], [*counts, ["sum", len(rows)]])]
     header = ["", "place", "claim", "here", "smallest effect", "verdict", "command", "commit, date, machine"]
     for number_, title in enumerate(DOCUMENTS, 1):
@@ -267,6 +268,7 @@ def main():
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--stale", action="store_true")
     parser.add_argument("--results", type=Path, default=results.FOLDER)
+    parser.add_argument("--least-seeds", type=int, help="for a try: judge arms that have as many")
     parser.add_argument("--page", type=Path, default=PAGE)
     options = parser.parse_args()
     claims = tomllib.loads(CLAIMS.read_text())["claim"]
@@ -276,7 +278,7 @@ def main():
             if found is None or results.is_stale(found):
                 print(f"{'no results' if found is None else 'stale'}: {command_of(name)}")
         return 0
-    measured = Measured(options.results)
+    measured = Measured(options.results, options.least_seeds)
     if options.check:
         # Whether a result is stale changes with other commits, so the mark is not compared.
         wanted, found = page(claims, measured, marks_stale=False), options.page.read_text().replace(STALE, "")

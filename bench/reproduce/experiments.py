@@ -112,6 +112,8 @@ EXPERIMENTS = {
                                                    "precision.compute": "f16"}},
                   ["loss", "trained_less_true", "true_rises"],
                   {**SILENT, "train.steps": 600, "data.tokenizer_vocab": 4096}, []),
+    "bf16_loss_131072": ({"bf16 logits, f32 loss": {"head.loss_dtype": "bf16_logits"}, "all in bf16": {"head.loss_dtype": "bf16"}},
+                         ["trained_less_true", "true_rises"], {**SILENT, "train.steps": 20, "schedule.warmup_steps": 10, "train.batch_size": 4, "model.vocab": 131072}, []),
     "precision": ({"f32": {"precision.compute": "f32"}, "bf16": {}, "f16, scaler": {"precision.compute": "f16"},
                    "f16, no scaler": {"precision.compute": "f16", "precision.loss_scale": 1.0}}, ["loss"], {}, []),
     "optimizers": ({

@@ -41,26 +41,30 @@ def train(options, recipe, seed):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--tokens", default="256k", help="of every run")
+    parser.add_argument("--recipes", type=int, default=len(RECIPES), help="only the first ones, for a try; takes --out")
     parser.add_argument("--out", type=Path, default=results.FOLDER)
     parser.add_argument("--data", default="builtin:cpp-headers")
     parser.add_argument("--ingot", default=str(results.ROOT / "build/release/ingot"))
     options = parser.parse_args()
+    if options.recipes < len(RECIPES) and options.out == results.FOLDER:
+        parser.error("--recipes makes figures that must not be judged: give --out FOLDER with it")
+    recipes = RECIPES[:options.recipes]
     result = {**results.provenance((*results.KERNELS, "configs")), "tokens": options.tokens, "arms": {}}
     old = results.load("twins", options.out)
     if old and all(old.get(key) == result[key] for key in ("sources", "machine", "tokens")):
         result = old
     arms = result["arms"]
     for seed in map(str, range(1, options.seeds + 1)):
-        for recipe in RECIPES:
+        for recipe in recipes:
             if seed in arms.get(recipe, {}).get("loss", {}):
                 continue
             for figure, value in train(options, recipe, seed).items():
                 arms.setdefault(recipe, {}).setdefault(figure, {})[seed] = value
             print(f"{recipe}, seed {seed}: {arms[recipe]['loss'][seed]:.4f}", flush=True)
             results.save("twins", result, options.out)
-        worst = max(arms[recipe]["loss_spike"][seed] for recipe in RECIPES)
+        worst = max(arms[recipe]["loss_spike"][seed] for recipe in recipes)
         arms.setdefault(WORST, {}).setdefault("loss_spike", {})[seed] = worst
         results.save("twins", result, options.out)
     return 0

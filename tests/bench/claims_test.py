@@ -99,10 +99,10 @@ class Verdicts(Folder):
     def test_a_claim_with_a_refuted_part_and_one_that_holds_is_true_in_part(self):
         claim = next(c for c in CLAIMS if c["id"] == "S3-24")
         arms = {}
-        for part, verdict in zip(claim["parts"], (REFUTED, HOLDS, REFUTED)):
+        for part, verdict in zip(claim["parts"], (REFUTED, REFUTED, HOLDS, REFUTED), strict=True):
             for arm, figures in made_up(part, verdict).items():
-                arms.setdefault(arm, {}).update(figures)
-        self.assertEqual(self.row(claim, bf16_loss=arms).verdict, IN_PART)
+                arms.setdefault(part["from"], {}).setdefault(arm, {}).update(figures)
+        self.assertEqual(self.row(claim, **arms).verdict, IN_PART)
 
     def test_a_failed_test_refutes(self):
         claim = next(c for c in CLAIMS if c["id"] == "S2-8")
@@ -116,10 +116,11 @@ class Verdicts(Folder):
         self.assertEqual(of["S1-1"], REFUTED)
         self.assertEqual(of["S3-20"], claims.NEEDS_GPU)
 
-    def test_one_seed_is_not_judged(self):
+    def test_fewer_seeds_than_eight_are_not_judged(self):
         part = {"from": "x", "rule": "lower", "a": "a", "b": "b", "least": 0.1}
-        row = self.row({"id": "S1-1", "parts": [part]}, x={"a": {"loss": {"1": 1.0}}, "b": {"loss": {"1": 2.0}}})
-        self.assertEqual(row.verdict, claims.NOT_MEASURED)
+        for count, verdict in ((1, claims.NOT_MEASURED), (7, claims.NOT_MEASURED), (8, HOLDS)):
+            arms = {arm: {"loss": dict.fromkeys(SEEDS[:count], loss)} for arm, loss in (("a", 1.0), ("b", 2.0))}
+            self.assertEqual(self.row({"id": "S1-1", "parts": [part]}, x=arms).verdict, verdict)
 
 
 class Table(unittest.TestCase):
