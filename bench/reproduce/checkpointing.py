@@ -21,7 +21,7 @@ MODEL = {"layers": 16, "heads": 8, "kv_heads": 2, "width": 256, "ffn": 1024, "vo
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=31)
-    parser.add_argument("--tiny", action="store_true", help="two small layers, to try the script")
+    parser.add_argument("--tiny", action="store_true", help="four small layers, to try the script")
     parser.add_argument("--out", type=Path, default=results.FOLDER)
     parser.add_argument("--ingot", default=str(results.ROOT / "build/release/ingot"))
     options = parser.parse_args()
@@ -29,7 +29,7 @@ def main():
         parser.error("--tiny makes figures that must not be judged: give --out FOLDER with it")
     command = [options.ingot, "bench", "checkpointing", "tiny-llama", "--json", "--steps", str(options.rounds),
                "--set", "precision.compute=bf16", "--set", "train.batch_size=2"]
-    tiny = {"layers": 2, "width": 64, "ffn": 128, "vocab": 512, "context": 32} if options.tiny else {}
+    tiny = {"layers": 4, "width": 64, "ffn": 128, "vocab": 512, "context": 32} if options.tiny else {}
     for key, value in {**MODEL, **tiny}.items():
         command += ["--set", f"model.{key}={value}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
