@@ -5,7 +5,7 @@
   bench/reproduce/all.py --miniature      every script with runs of a few steps, into a temporary folder
 
 Every script writes its results as it goes, so the command goes on where it stopped when it is given again. The miniature
-takes less than three minutes; its page is judged from its own results, and then the real page is compared with the real
+checks the settings of all arms, and takes less than three minutes on two free cores; its page is judged from its own results, and then the real page is compared with the real
 results. The exit code is 1 if a script fails or the page is not what its results say.
 """
 
@@ -61,6 +61,10 @@ def write_page(*options):
 
 
 def miniature(options):
+    invalid = experiments.invalid_settings(options.ingot)
+    if invalid:
+        print("\n".join(invalid), file=sys.stderr)
+        return 1
     with tempfile.TemporaryDirectory() as folder:
         common = ["--out", folder, "--ingot", options.ingot]
         commands = [[*command_of(name), *own, *common] for name, own in MINIATURE.items()]

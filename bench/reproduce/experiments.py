@@ -13,7 +13,9 @@ import argparse
 import itertools
 import math
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -147,7 +149,7 @@ EXPERIMENTS = {
                     ["cosine", "size_of_cosine", "loss"], {"train.stats_every": 5}, []),
     "gradient_norm": ({"bf16 head": {}, "FP8 head": FP8_HEAD}, ["grad_norm", "loss"], SIGMOID, []),
     "gradient_norm_65536": ({"bf16 head": {}, "FP8 head": FP8_HEAD}, ["grad_norm"],
-                            {**SIGMOID, "train.batch_size": 1024, "train.steps": 16}, []),
+                            {**SIGMOID, "train.batch_size": 1024, "train.steps": 16, "schedule.warmup_steps": 4}, []),
     "cut_cross_entropy": ({"dense": {"head.kind": "dense"}, "recompute, f32": {"head.kind": "recompute"},
                            "recompute, Kahan": {"head.kind": "recompute", "head.accumulation": "kahan"}}, ["loss"], {}, []),
     "rate_of_width": ({"width 32": {"model.width": 32, "model.heads": 2}, "width 128": {"model.width": 128, "model.heads": 8},
@@ -233,6 +235,22 @@ class Experiment:
             print(f"{self.name}, {arm}, seed {seed}: "
                   + ", ".join(f"{f} {figures[f][seed]:.5g}" for f in self.figures), flush=True)
             self.save()
+
+
+def invalid_settings(ingot):
+    """Returns what `ingot` says against the settings of any arm, one line each."""
+    found = []
+    for name, (arms, _, common, alternatives) in EXPERIMENTS.items():
+        for arm, own in arms.items():
+            for one in own.get("tune", alternatives) or [{}]:
+                merged = {**TINY, **common, **{k: v for k, v in own.items() if k != "tune"}, **one}
+                with tempfile.TemporaryDirectory() as folder:
+                    config = Path(folder) / "run.toml"
+                    config.write_text(runs.to_toml(merged))
+                    done = subprocess.run([ingot, "train", str(config), "--print-config"], capture_output=True, text=True, check=False)
+                if done.returncode != 0:
+                    found.append(f"{name}, {arm}: {done.stderr.strip()}")
+    return found
 
 
 def seconds(text):
