@@ -17,7 +17,8 @@ def main():
     parser.add_argument("--out", type=Path, default=results.FOLDER)
     parser.add_argument("--build", default=str(results.ROOT / "build/release"))
     options = parser.parse_args()
-    result = results.provenance((*results.KERNELS, "ingot/parallel", "ingot/run", "ingot/config", "tests"))
+    result = results.provenance((*results.KERNELS, "ingot/parallel", "ingot/run", "ingot/config",
+                                 *(f"tests/{folder}" for folder in ("config", "parallel", "plan", "regress", "run", "train"))))
     result["arms"] = {}
     tests = [test for claim in tomllib.loads(claims.CLAIMS.read_text())["claim"] for test in claim.get("test", [])]
     for test in dict.fromkeys(tests):
