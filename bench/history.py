@@ -23,7 +23,6 @@ different comparisons were not measured by turns, so a difference between them i
 import argparse
 import datetime
 import json
-import math
 import os
 import pathlib
 import resource
@@ -33,11 +32,11 @@ import subprocess
 import sys
 import tempfile
 
+import stats
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build/history"
 THRESHOLD = 1.05
-MISTAKES = 0.05  # the largest probability that an interval misses the median
-LEAST_TURNS = 6  # the extremes of five ratios miss the median in 6 % of cases
 ORDERS = (("old", "new", "null"), ("null", "old", "new"), ("new", "null", "old"))
 EXIT_CODES = {"no slowdown": 0, "slowdown": 1, "undecided": 2}
 ERROR = 3
@@ -47,36 +46,14 @@ class HistoryError(Exception):
     pass
 
 
-def interval_rank(count):
-    """Returns the largest k for which the k-th smallest and the k-th largest of `count` values enclose the median of
-    their distribution with a probability of at least 1 - MISTAKES; 0 if the values are too few."""
-    below, rank = 0, 0
-    while rank < count // 2:
-        below += math.comb(count, rank)
-        if 2 * below > MISTAKES * 2**count:
-            break
-        rank += 1
-    return rank
-
-
-def median_interval(ratios):
-    """Returns the median, and the lower and upper end of its interval."""
-    rank = interval_rank(len(ratios))
-    if rank == 0:
-        raise HistoryError(f"an interval needs at least {LEAST_TURNS} turns, got {len(ratios)}")
-    ordered = sorted(ratios)
-    return statistics.median(ordered), ordered[rank - 1], ordered[-rank]
-
-
 def verdict(ratios, null_ratios):
     """Says which of EXIT_CODES the ratios NEW / OLD show, if OLD / OLD has null_ratios."""
-    _, null_low, null_high = median_interval(null_ratios)
-    _, low, high = median_interval(ratios)
-    if null_low <= 1 / THRESHOLD or null_high >= THRESHOLD:
+    null, ratio = stats.median_interval(null_ratios), stats.median_interval(ratios)
+    if null.low <= 1 / THRESHOLD or null.high >= THRESHOLD:
         return "undecided"
-    if high < THRESHOLD:
+    if ratio.high < THRESHOLD:
         return "no slowdown"
-    return "slowdown" if low > 1 else "undecided"
+    return "slowdown" if ratio.low > 1 else "undecided"
 
 
 def output_of(line, **options):
@@ -169,8 +146,8 @@ def read(path):
 
 
 def compare(arguments):
-    if arguments.turns < LEAST_TURNS:
-        raise HistoryError(f"--turns must be at least {LEAST_TURNS} for an interval, got {arguments.turns}")
+    if arguments.turns < stats.LEAST_ROUNDS:
+        raise HistoryError(f"--turns must be at least {stats.LEAST_ROUNDS} for an interval, got {arguments.turns}")
     if arguments.file.exists():
         read(arguments.file)  # a broken file is found before the work
     commits = {"old": commit_of(arguments.old), "new": commit_of(arguments.new)}
@@ -189,8 +166,8 @@ def compare(arguments):
     append(arguments.file, [row_of(commits["old"], runs["old"] + runs["null"], arguments),
                             row_of(commits["new"], runs["new"], arguments)])
     for arm, title in (("new", "new / old"), ("null", "old / old")):
-        middle, low, high = median_interval(ratios[arm])
-        print(f"{title}: {middle:.3f}, interval {low:.3f} to {high:.3f}")
+        ratio = stats.median_interval(ratios[arm])
+        print(f"{title}: {ratio.value:.3f}, interval {ratio.low:.3f} to {ratio.high:.3f}")
     result = verdict(ratios["new"], ratios["null"])
     print(result + (": take more --turns, --clock cpu, or an idle machine" if result == "undecided" else ""))
     return EXIT_CODES[result]

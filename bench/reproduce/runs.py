@@ -1,23 +1,18 @@
 """Functions that the scripts of this folder share: training runs of `ingot`, and sections of docs/reproductions.md.
 
-A script states a published claim, trains the variants that the claim compares, and writes its section: the claim,
-the table, the verdict (holds, holds in part, refuted, not told apart), the command, machine and date. Variants are
-compared seed by seed, by the 95 % t-interval of the difference. The scripts need only Python's
-standard library and build/release/ingot (tools/build.sh release ingot).
+The scripts need only Python's standard library and build/release/ingot (tools/build.sh release ingot). Two of them,
+scaling_rules.py and lr_range.py, test what Ingot itself claims, and write sections; experiments.py and the others write results.
 
-  options of every script
+  options of the two
     --data PATH    text to train on; without it the C++ headers of this machine's compiler
-    --seeds A,B,C  default 1337,1,2
+    --seeds A,B,C
     --steps N      overrides the script's own number, for a quick try; such a run writes no section
-    --full         trains at the size of GPT-2 124M, 0.4B tokens per run: for a GPU
 """
 
 import argparse
 import datetime
 import json
-import math
 import os
-import platform
 import re
 import shutil
 import statistics
@@ -26,26 +21,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-DOCUMENT = ROOT / "docs" / "reproductions.md"
-VERDICTS = ("holds", "holds in part", "refuted", "not told apart")
-# 97.5 % quantiles of Student's t for 1, 2, ... degrees of freedom; the last also serves for more.
-T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+import results
 
-# The model that the scripts train unless they say otherwise: a LLaMA of 1.3M parameters with a 4k BPE.
-SMALL = {
-    "model.layers": 4, "model.heads": 4, "model.width": 128, "model.context": 128, "model.norm": "rmsnorm",
-    "model.positions": "rope", "model.mlp": "swiglu", "model.tied": "false", "data.tokenizer": "bpe",
-    "data.tokenizer_vocab": 4096, "train.batch_size": 16, "train.steps": 400, "train.log_every": 1,
-    "optimizer.lr": 2e-3, "schedule.warmup_steps": 20, "precision.compute": "bf16", "eval.every": 0,
-    "eval.max_tokens": 65536, "sample.count": 0,
-}
-
-FULL = {
-    "model.layers": 12, "model.heads": 12, "model.width": 768, "model.context": 1024, "data.tokenizer_vocab": 32768,
-    "train.batch_size": 32, "train.grad_accum": 4, "train.steps": 3000, "schedule.warmup_steps": 100,
-    "optimizer.lr": 6e-4, "train.log_every": 10,
-}
+DOCUMENT = results.ROOT / "docs" / "reproductions.md"
+VERDICTS = ("holds", "in part", "refuted", "not told apart")
 
 
 def arguments(description):
@@ -53,8 +32,7 @@ def arguments(description):
     parser.add_argument("--data", default="builtin:cpp-headers")
     parser.add_argument("--seeds", default="1337,1,2", type=lambda text: [int(s) for s in text.split(",")])
     parser.add_argument("--steps", type=int)
-    parser.add_argument("--full", action="store_true")
-    parser.add_argument("--ingot", default=str(ROOT / "build" / "release" / "ingot"))
+    parser.add_argument("--ingot", default=str(results.ROOT / "build" / "release" / "ingot"))
     return parser.parse_args()
 
 
@@ -77,10 +55,10 @@ class Result:
         return [line[key] for line in self.metrics if line.get(key) is not None]
 
 
-def train(args, settings, base=SMALL, may_fail=False):
+def train(args, settings, base, may_fail=False):
     """Trains base, overridden by settings, and returns the Result. If the run fails, its output ends the script or,
     with may_fail, goes to the error of the Result."""
-    merged = {**base, **(FULL if args.full else {}), **settings}
+    merged = {**base, **settings}
     if args.steps:
         merged["train.steps"] = args.steps
     folder = Path(tempfile.mkdtemp(prefix="reproduce-"))
@@ -121,26 +99,8 @@ def toml_value(value):
     return str(value)
 
 
-def over_seeds(args, settings, base=SMALL, report=print):
-    """Trains once per seed and returns the Results."""
-    results = []
-    for seed in args.seeds:
-        results.append(train(args, {**settings, "train.seed": seed}, base))
-        report(f"  seed {seed}: validation loss {results[-1].val_loss:.4f}", flush=True)
-    return results
-
-
 def mean(values):
     return statistics.fmean(values)
-
-
-def spread(values):
-    """Returns the sample standard deviation; 0 for a single value."""
-    return statistics.stdev(values) if len(values) > 1 else 0.0
-
-
-def mean_and_spread(values, digits=4):
-    return f"{mean(values):.{digits}f} ± {spread(values):.{digits}f}"
 
 
 def table(header, rows):
@@ -149,21 +109,12 @@ def table(header, rows):
     return "\n".join(lines)
 
 
-def machine():
-    model = platform.processor() or platform.machine()
-    for line in Path("/proc/cpuinfo").read_text().splitlines() if os.path.exists("/proc/cpuinfo") else []:
-        if line.startswith("model name"):
-            model = line.split(":", 1)[1].strip()
-            break
-    return f"{len(os.sched_getaffinity(0))} cores of {model}"
-
-
 def write_section(args, title, claim, body, verdict, meaning):
     """Writes the section to docs/reproductions.md, replacing an earlier one of the same title, and prints it."""
     assert verdict in VERDICTS, verdict
-    command = " ".join(["python", os.path.relpath(sys.argv[0], ROOT)] + sys.argv[1:])
+    command = " ".join(["python", os.path.relpath(sys.argv[0], results.ROOT)] + sys.argv[1:])
     section = (f"## {title}\n\n*Claim:* {claim}\n\n{body}\n\n**Verdict: {verdict}.** {meaning}\n\n"
-               f"`{command}`, {datetime.date.today()}, {machine()}.\n")
+               f"`{command}`, {datetime.date.today()}, {results.machine()}.\n")
     print("\n" + section)
     if args.steps:
         print("--steps was given: docs/reproductions.md is left as it is")
@@ -174,24 +125,3 @@ def write_section(args, title, claim, body, verdict, meaning):
     place = next((i for i, s in enumerate(sections) if s.startswith(f"## {title}\n")), len(kept))
     kept.insert(place, section)
     DOCUMENT.write_text("\n".join(s.rstrip("\n") + "\n" for s in kept))
-
-
-def difference(a, b):
-    """Returns the mean of b - a over equal seeds, and half the width of its 95 % interval (infinite for one seed)."""
-    pairs = [y - x for x, y in zip(a, b)]
-    if len(pairs) < 2:
-        return mean(pairs), math.inf
-    t = T_975[min(len(pairs) - 1, len(T_975)) - 1]
-    return mean(pairs), t * spread(pairs) / math.sqrt(len(pairs))
-
-
-def told_apart(a, b):
-    """Returns "lower" or "higher" if the whole interval of b - a lies below or above 0, else "not told apart"."""
-    change, half = difference(a, b)
-    return "lower" if change + half < 0 else "higher" if change - half > 0 else "not told apart"
-
-
-def is_as_low(a, b, margin=0.01):
-    """Returns True if the interval of b - a excludes that b exceeds a by more than margin times the mean of a."""
-    change, half = difference(a, b)
-    return change + half <= margin * mean(a)

@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
 """Finds the best learning rate of widths 64 to 512 with and without scaling.width_rule = mup, for AdamW and for Muon.
 
-The rates are a factor of 2 apart. A parabola over log2 of the rate, through the means over the seeds at the best rate
-and its neighbours, gives the best one. --quick tries two widths on one seed for a few steps and writes no section, nor
+The rates are a factor of 2 apart. A parabola over log2 of the rate, through a seed's losses at the best rate and
+its neighbours, gives the best one of that seed. --quick tries two widths on one seed for a few steps and writes no section, nor
 does --part, such as --part adamw:64,256, which tries one optimizer on some widths.
 """
 
 import math
 import sys
 
+import results
 import runs
+
+sys.path.insert(0, str(results.ROOT / "bench"))
+import stats  # noqa: E402
 
 IS_QUICK = "--quick" in sys.argv
 if IS_QUICK:
@@ -20,7 +24,7 @@ if "--part" in sys.argv:
     PART = sys.argv[at + 1]
     del sys.argv[at:at + 2]
 if not any(a.startswith("--seeds") for a in sys.argv):
-    sys.argv += ["--seeds", "1337" if IS_QUICK or PART else "1337,1"]
+    sys.argv += ["--seeds", "1337" if IS_QUICK or PART else "1337,1,2,3,4"]
 args = runs.arguments(__doc__)
 if IS_QUICK:
     args.steps = args.steps or 20
@@ -48,14 +52,14 @@ def settings(rule, width, rate, is_scaled):
     return own
 
 
-def mean_loss(rule, width, rate, is_scaled):
+def losses_of(rule, width, rate, is_scaled):
+    """Returns the loss of each seed."""
     losses = []
     for seed in args.seeds:
         result = runs.train(args, {**settings(rule, width, rate, is_scaled), "train.seed": seed}, BASE, may_fail=True)
         losses.append(math.inf if result.error else result.val_loss)
-    loss = runs.mean(losses)
-    print(f"{rule} width {width} rate {rate:.4g} {'mup' if is_scaled else 'plain'}: {loss:.4f}", flush=True)
-    return loss
+    print(f"{rule} width {width} rate {rate:.4g} {'mup' if is_scaled else 'plain'}: {runs.mean(losses):.4f}", flush=True)
+    return losses
 
 
 def best_rate(losses):
@@ -69,25 +73,28 @@ def best_rate(losses):
     return rates[i] * 2 ** (0.5 * (low - high) / curvature if curvature > 0 else 0), True
 
 
-rows, holds = [], []
+rows, verdicts = [], []
 for rule in RATES:
-    base = {rate: mean_loss(rule, WIDTHS[0], rate, False) for rate in RATES[rule]}
+    base = {rate: losses_of(rule, WIDTHS[0], rate, False) for rate in RATES[rule]}
     for is_scaled in (False, True):
-        cells, ratios = [], []
+        cells, parts = [], []
         for width in WIDTHS:
-            losses = base if width == WIDTHS[0] else {r: mean_loss(rule, width, r, is_scaled) for r in RATES[rule]}
-            rate, is_inside = best_rate(losses)
-            first = rate if width == WIDTHS[0] else first
-            ratios.append(rate / first)
-            cells.append(f"{rate:.4f}{'' if is_inside else ' (end of the range)'}, x {rate / first:.2f}")
-        is_within = all(0.5 <= ratio <= 2 for ratio in ratios)
+            losses = base if width == WIDTHS[0] else {r: losses_of(rule, width, r, is_scaled) for r in RATES[rule]}
+            found = [best_rate({rate: of_seeds[i] for rate, of_seeds in losses.items()}) for i in range(len(args.seeds))]
+            logs = {seed: math.log2(rate) for seed, (rate, _) in zip(args.seeds, found)}
+            first = logs if width == WIDTHS[0] else first
+            change = stats.paired(first, logs, confidence=0.9)
+            parts.append(stats.is_within(change, -1, 1))
+            cells.append(f"{2**runs.mean(logs.values()):.4f}{'' if all(inside for _, inside in found) else ' (end of the range)'}, "
+                         f"x {2**change.value:.2f} ({2**change.low:.2f} to {2**change.high:.2f})")
         if is_scaled:
-            holds.append(is_within)
-        rows.append([rule, "mup" if is_scaled else "none", *cells, "yes" if is_within else "no"])
+            verdicts.append(stats.together(parts[1:]))
+        rows.append([rule, "mup" if is_scaled else "none", *cells, stats.together(parts[1:])])
 runs.write_section(
     args, "Learning rates over width",
     "with the scaling rules, the best rate of width 64 is the best of widths up to 512 within a factor of 2.",
     runs.table(["optimizer", "scaling.width_rule", *(f"width {w}" for w in WIDTHS), "within a factor of 2"], rows),
-    "holds" if all(holds) else "holds in part" if any(holds) else "refuted",
-    "Best rate, and its ratio to that of the smallest width. With Muon the rate is that of the matrices; all other "
-    "parameters have AdamW at 2^-7.")
+    stats.together(verdicts),
+    "Best rate, and its ratio to that of the smallest width with the 90 % interval over seeds (two one-sided tests). With Muon "
+    "the rate is that of the matrices; all other parameters have AdamW at 2^-7. Muon's rows without the rule are its null arm: "
+    "where they hold too, the rule adds nothing.")

@@ -1,50 +1,74 @@
 #!/usr/bin/env python3
-"""Trains the tiny twin of every published recipe (configs/*-tiny.toml): 4 layers, 256 wide, one million tokens. This is
-half of a twin's own length, so that all of them take ten minutes together; schedules shrink with it.
+"""Trains the tiny twin of every published recipe (configs/*-tiny.toml) on several seeds, and writes results/twins.json.
 
-Uses only the first seed; --full has no effect.
+A twin has 4 layers of width 256 and trains on a quarter of a million tokens, an eighth of its own length; schedules
+shrink with it. The figure "loss_spike" is the largest rise of the training loss above the lowest mean of eight steps
+before it; the arm "worst of all" has the largest one of each seed. Runs that are in the file are not repeated.
 """
 
-import re
+import argparse
+import math
 import shutil
 import subprocess
 import sys
 import tempfile
-import tomllib
 from pathlib import Path
 
+import experiments
+import results
 import runs
 
-args = runs.arguments(__doc__)
-RECIPES = sorted(path.stem for path in (runs.ROOT / "configs").glob("*-tiny.toml"))
+RECIPES = sorted(path.stem for path in (results.ROOT / "configs").glob("*-tiny.toml"))
+WORST = "worst of all"
 
-rows, learned = [], []
-for name in RECIPES:
-    print(name, flush=True)
+
+def train(options, recipe, seed):
+    """Returns the validation loss and the largest spike; infinity for both if the run ended with an error."""
     folder = Path(tempfile.mkdtemp(prefix="reproduce-"))
-    own = tomllib.loads((runs.ROOT / "configs" / f"{name}.toml").read_text())["train"]
-    half = {"train.max_tokens": "1M"} if "max_tokens" in own else {"train.steps": own["steps"] // 2}
-    if args.steps:
-        half = {"train.steps": args.steps, "train.max_tokens": 0}
-    command = [args.ingot, "train", name, "--data", args.data, "--out", str(folder / "run")]
-    settings = {"train.seed": args.seeds[0], "sample.count": 0, "guard.spike": "report", "eval.every": 125, **half}
+    settings = {"train.seed": seed, "sample.count": 0, "eval.every": 0, "train.max_tokens": options.tokens, "train.log_every": 1}
+    command = [options.ingot, "train", recipe, "--data", options.data, "--out", str(folder / "run")]
     for key, value in settings.items():
         command += ["--set", f"{key}={value}"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if not (folder / "run" / "run.json").exists():
         sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
-    result = runs.Result(folder / "run")
-    log = (folder / "run" / "train.log").read_text()
+    run = runs.Result(folder / "run")
     shutil.rmtree(folder)
-    print(f"  validation loss {result.val_loss:.4f} in {result.summary['wall_s']:.0f} s", flush=True)
-    evaluations = result.series("val_loss")
-    learned.append(evaluations == sorted(evaluations, reverse=True))
-    rows.append([name, result.summary["steps"], f"{result.summary['tokens'] / 1e6:.2f} M", f"{max(result.series('lr')):.2g}",
-                 " / ".join(f"{loss:.3f}" for loss in evaluations), f"{result.summary['val_bits_per_byte']:.3f}",
-                 len(re.findall("robust deviations above", log))])
-runs.write_section(
-    args, "Tiny twins of the published recipes", "the published recipes train stably.",
-    runs.table(["recipe", "steps", "tokens", "peak rate", "validation loss on the way", "bits per byte", "spikes"], rows),
-    "holds in part" if any(learned) else "refuted",  # one million tokens cannot show more
-    f"One seed and one million tokens show no early instability; they say nothing about long runs. {sum(learned)} of {len(learned)} end without an evaluation above the one before. Schedules, optimizers by role, decay and "
-    "proportions are the recipes'; AdamW's peak rates grow as the width shrinks, so the losses say nothing of which recipe is better.")
+    if done.returncode != 0:
+        return {"loss": math.inf, "loss_spike": math.inf}
+    return {"loss": run.val_loss, "loss_spike": experiments.spikes(run.series("loss"))}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--tokens", default="256k", help="of every run")
+    parser.add_argument("--recipes", type=int, default=len(RECIPES), help="only the first ones, for a try; takes --out")
+    parser.add_argument("--out", type=Path, default=results.FOLDER)
+    parser.add_argument("--data", default="builtin:cpp-headers")
+    parser.add_argument("--ingot", default=str(results.ROOT / "build/release/ingot"))
+    options = parser.parse_args()
+    if options.recipes < len(RECIPES) and options.out == results.FOLDER:
+        parser.error("--recipes makes figures that must not be judged: give --out FOLDER with it")
+    recipes = RECIPES[:options.recipes]
+    result = {**results.provenance((*results.KERNELS, "configs")), "tokens": options.tokens, "arms": {}}
+    old = results.load("twins", options.out)
+    if old and all(old.get(key) == result[key] for key in ("sources", "machine", "tokens")):
+        result = old
+    arms = result["arms"]
+    for seed in map(str, range(1, options.seeds + 1)):
+        for recipe in recipes:
+            if seed in arms.get(recipe, {}).get("loss", {}):
+                continue
+            for figure, value in train(options, recipe, seed).items():
+                arms.setdefault(recipe, {}).setdefault(figure, {})[seed] = value
+            print(f"{recipe}, seed {seed}: {arms[recipe]['loss'][seed]:.4f}", flush=True)
+            results.save("twins", result, options.out)
+        worst = max(arms[recipe]["loss_spike"][seed] for recipe in recipes)
+        arms.setdefault(WORST, {}).setdefault("loss_spike", {})[seed] = worst
+        results.save("twins", result, options.out)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

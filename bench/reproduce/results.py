@@ -1,0 +1,76 @@
+"""Reads and writes bench/reproduce/results/NAME.json: the figures of one experiment, and where they come from.
+
+  {"command": ..., "commit": ..., "machine": ..., "date": ..., "sources": {folder: hash},
+   "arms": {ARM: {FIGURE: {SEED: number}}}}
+
+A figure that is no sample has "exact" in place of its seeds, and one that its program measured in rounds has "interval":
+[value, low, high]. A run that diverged has the figure Infinity. "sources" has a hash of the sources of the CPU in every
+folder that the figures depend on; results are stale once one of them is another.
+"""
+
+import datetime
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "bench/reproduce/results"
+KERNELS = ("ingot/data", "ingot/nn", "ingot/ops", "ingot/optim", "ingot/train")
+
+
+def git(*words):
+    done = subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def sources(folders):
+    """Returns a hash of the committed sources of each folder, without those of devices; {} outside of a repository."""
+    found = {}
+    for folder in folders:
+        files = [line for line in git("ls-tree", "-r", "HEAD", folder).splitlines() if not line.endswith((".cu", ".cuh"))]
+        if files:
+            found[folder] = hashlib.sha256("\n".join(files).encode()).hexdigest()[:16]
+    return found
+
+
+def is_stale(result):
+    now = sources(result["sources"])
+    return bool(now) and now != result["sources"]
+
+
+def machine():
+    model = platform.processor() or platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines() if os.path.exists("/proc/cpuinfo") else []:
+        if line.startswith("model name"):
+            model = line.split(":", 1)[1].strip()
+            break
+    return f"{len(os.sched_getaffinity(0))} cores of {model}"
+
+
+def provenance(folders=KERNELS):
+    command = " ".join(["python3", os.path.relpath(sys.argv[0], ROOT)])
+    return {"command": command, "commit": git("rev-parse", "--short=10", "HEAD"), "machine": machine(),
+            "date": str(datetime.date.today()), "sources": sources(folders)}
+
+
+def path(name, folder=FOLDER):
+    return Path(folder) / f"{name}.json"
+
+
+def load(name, folder=FOLDER):
+    """Returns the results of an experiment, or None."""
+    file = path(name, folder)
+    return json.loads(file.read_text()) if file.exists() else None
+
+
+def save(name, result, folder=FOLDER):
+    """Replaces the file at once, so that an interrupted script leaves the old one or the new one."""
+    file = path(name, folder)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft = file.with_suffix(".draft")
+    draft.write_text(json.dumps(result, indent=1) + "\n")
+    os.replace(draft, file)
