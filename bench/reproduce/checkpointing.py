@@ -7,11 +7,9 @@ bytes are those of the activation arena, and follow from the shapes. The model h
 run: four query heads per kv head, an MLP of four times the width.
 """
 
-import argparse
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import results
 
@@ -19,14 +17,7 @@ MODEL = {"layers": 16, "heads": 8, "kv_heads": 2, "width": 256, "ffn": 1024, "vo
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=31)
-    parser.add_argument("--tiny", action="store_true", help="four small layers, to try the script")
-    parser.add_argument("--out", type=Path, default=results.FOLDER)
-    parser.add_argument("--ingot", default=str(results.ROOT / "build/release/ingot"))
-    options = parser.parse_args()
-    if options.tiny and options.out == results.FOLDER:
-        parser.error("--tiny makes figures that must not be judged: give --out FOLDER with it")
+    options = results.measured_options(__doc__, rounds=31)
     command = [options.ingot, "bench", "checkpointing", "tiny-llama", "--json", "--steps", str(options.rounds),
                "--set", "precision.compute=bf16", "--set", "train.batch_size=2"]
     tiny = {"layers": 4, "width": 64, "ffn": 128, "vocab": 512, "context": 32} if options.tiny else {}

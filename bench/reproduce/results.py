@@ -8,6 +8,7 @@ A figure that is no sample has "exact" in place of its seeds, and one that its p
 folder that the figures depend on; results are stale once one of them is another.
 """
 
+import argparse
 import datetime
 import hashlib
 import json
@@ -20,6 +21,20 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "bench/reproduce/results"
 KERNELS = ("ingot/data", "ingot/nn", "ingot/ops", "ingot/optim", "ingot/train")
+
+
+def measured_options(description, **defaults):
+    """Returns the options of a script that measures in rounds; defaults: further numbers, such as steps=20."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in defaults.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--tiny", action="store_true", help="small models, to try the script")
+    parser.add_argument("--out", type=Path, default=FOLDER)
+    parser.add_argument("--ingot", default=str(ROOT / "build/release/ingot"))
+    options = parser.parse_args()
+    if options.tiny and options.out == FOLDER:
+        parser.error("--tiny makes figures that must not be judged: give --out FOLDER with it")
+    return options
 
 
 def git(*words):

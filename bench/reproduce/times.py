@@ -5,11 +5,9 @@ An arm of a round is one `ingot bench step`; its figure is the median step. The 
 `ingot bench head` adds the working memory of the head's kinds to results/head.json.
 """
 
-import argparse
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import results
 
@@ -38,15 +36,7 @@ def step_ms(options, settings):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=31)
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--tiny", action="store_true", help="small models, to try the script")
-    parser.add_argument("--out", type=Path, default=results.FOLDER)
-    parser.add_argument("--ingot", default=str(results.ROOT / "build/release/ingot"))
-    options = parser.parse_args()
-    if options.tiny and options.out == results.FOLDER:
-        parser.error("--tiny makes figures that must not be judged: give --out FOLDER with it")
+    options = results.measured_options(__doc__, rounds=31, steps=20)
     result = results.provenance()
     result["arms"] = {}
     for base, (settings, other, change) in PAIRS.items():

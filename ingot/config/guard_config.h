@@ -1,4 +1,4 @@
-// What the guard does about non-finite steps, loss spikes and a rising gradient norm (train/guard.h). Plain data.
+// GuardConfig says how the guard (train/guard.h) answers non-finite steps, loss spikes and a rising gradient norm. Plain data.
 #pragma once
 
 #include <cstdint>

@@ -112,7 +112,7 @@ struct UnitBuffers {
   Tensor grad;     // f32; empty in a store for inference
 };
 
-// What the memory of a unit's gradients holds when it is opened, besides zeros and gradients of this step.
+// The memory of a unit's gradients may hold old ones when it is opened, besides zeros and gradients of this step.
 enum class OldGradients {
   kNone,
   kOverwritten,  // those of an earlier step, in the parameters whose spec is is_overwritten
@@ -182,7 +182,7 @@ struct Replicas {
   int64_t count = 1, index = 0;
 };
 
-// Which ranks hold the weights of a store, and this rank's index among them.
+// The ranks that hold the weights of a store, and this rank's index among them.
 struct StoreRanks {
   Replicas data = {};    // the same shards
   Replicas shards = {};  // the shards of one copy
@@ -209,7 +209,7 @@ class GradientReduction {
   const When when;
 };
 
-// What a store remembers between the passes of a step.
+// A store remembers this between the passes of a step.
 struct StoreState {
   std::vector<bool> has_gradients;      // per unit: its memory, or its shard, has gradients of this step
   std::vector<bool> is_complete;        // per unit: it has all of them; used if a reduction wants to know

@@ -14,7 +14,7 @@
 namespace ingot {
 
 struct DdpConfig {
-  int64_t bucket_bytes = int64_t{25} << 20;  // of f32 gradients; a single unit may exceed it
+  int64_t bucket_bytes = int64_t{25} << 20;  // a bucket of f32 gradients has no more, unless it is one unit
   GradientPayload payload = {};
   // Throws a kUsage error that names the key.
   void validate() const;

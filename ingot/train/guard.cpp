@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "ingot/core/error.h"
@@ -16,18 +15,8 @@ void refuse_update(int64_t step, const std::string& reason, const std::string& a
        reason, alternative);
 }
 
-namespace {
-
-// Returns the upper median.
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-}  // namespace
-
-Guard::Guard(const GuardConfig& config) : config_(config), losses_(config.spike_window) {}
+Guard::Guard(const GuardConfig& config)
+    : config_(config), losses_(config.spike_window), norms_(config.spike_window) {}
 
 Verdict Guard::judge(const StepResult& result) {
   if (result.lowered_scale)
@@ -58,25 +47,14 @@ Verdict Guard::judge(const StepResult& result) {
   return verdict;
 }
 
-std::optional<double> Guard::norm_rise() const {
-  if (std::ssize(norms_) < config_.spike_window) return std::nullopt;
-  const auto middle = norms_.begin() + std::ssize(norms_) / 2;
-  const double older = median({norms_.begin(), middle});
-  if (older == 0) return std::nullopt;
-  return median({middle, norms_.end()}) / older;
-}
-
 void Guard::set_norms(std::span<const double> norms, bool is_rise_reported) {
-  const size_t kept = std::min(norms.size(), static_cast<size_t>(config_.spike_window));
-  norms_.assign(norms.end() - static_cast<std::ptrdiff_t>(kept), norms.end());
+  norms_.set_values(norms);
   is_rise_reported_ = is_rise_reported;
 }
 
 // Remembers the norm, and reports a rise by the verdict if that reports nothing else.
 void Guard::add_norm(double norm, Verdict& verdict) {
-  if (!std::isfinite(norm)) return;
-  if (std::ssize(norms_) == config_.spike_window) norms_.erase(norms_.begin());
-  norms_.push_back(norm);
+  norms_.add(norm);
   const double rise = norm_rise().value_or(0);
   if (config_.norm_rise == 0 || rise < std::sqrt(config_.norm_rise)) {
     is_rise_reported_ = false;
@@ -86,7 +64,7 @@ void Guard::add_norm(double norm, Verdict& verdict) {
     verdict.reason = fmt::format(
         "the gradient norm rises: its median over the last {} steps is {:.2f} times that of the {} before "
         "them",
-        norms_.size() - norms_.size() / 2, rise, norms_.size() / 2);
+        config_.spike_window - config_.spike_window / 2, rise, config_.spike_window / 2);
   }
 }
 

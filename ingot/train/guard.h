@@ -44,9 +44,9 @@ class Guard {
   // The trend of the gradient norm: the median of the newer half of the last spike_window norms over the median of the
   // older half; nullopt while there are fewer. A verdict reports once that it reaches guard.norm_rise, and again only after it
   // was below the square root of guard.norm_rise.
-  std::optional<double> norm_rise() const;
+  std::optional<double> norm_rise() const { return norms_.rise(); }
   // The norms, oldest first, and whether their rise was reported, for checkpoints.
-  const std::vector<double>& norms() const { return norms_; }
+  std::vector<double> norms() const { return norms_.values(); }
   bool is_rise_reported() const { return is_rise_reported_; }
   void set_norms(std::span<const double> norms, bool is_rise_reported);
 
@@ -54,8 +54,7 @@ class Guard {
   void add_norm(double norm, Verdict& verdict);
 
   GuardConfig config_;
-  SpikeDetector losses_;
-  std::vector<double> norms_;
+  SpikeDetector losses_, norms_;
   bool is_rise_reported_ = false;
   int64_t skips_ = 0, rollbacks_ = 0;
 };

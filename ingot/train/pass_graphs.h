@@ -36,7 +36,7 @@ class PassGraphs {
   struct Captured {
     std::shared_ptr<cuda::Graph> graph;  // shared_ptr, because builds without CUDA cannot destroy a Graph
     std::vector<int64_t> elements;       // elements that it casts to FP8, per tensor
-    StoreState before, after;            // of the passes
+    StoreState before, after;            // the store's state around the passes
   };
   void place_dropout(LayerContext& ctx) const;
 

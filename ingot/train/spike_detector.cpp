@@ -37,6 +37,16 @@ double SpikeDetector::score(double x) {
   return (x - middle) / std::max(scale, std::numeric_limits<double>::min());
 }
 
+std::optional<double> SpikeDetector::rise() const {
+  if (count_ < ring_.size()) return std::nullopt;
+  std::vector<double> all = values();
+  const std::span<double> older(all.data(), all.size() / 2),
+      newer(all.data() + older.size(), all.size() - older.size());
+  const double before = median(older);
+  if (before == 0) return std::nullopt;
+  return median(newer) / before;
+}
+
 void SpikeDetector::add(double x) {
   if (!std::isfinite(x)) return;
   ring_[next_] = x;
