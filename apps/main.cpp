@@ -105,7 +105,7 @@ struct sigaction hangup, bus_error;
 // other one may not run, and the spinning takes the time that it needs. Ten thousand turns are a fraction of a
 // millisecond, longer than any wait of an idle machine (docs/benchmarks/busy.md). libgomp reads the limit from the
 // environment before main(), so the program starts itself again with it, once.
-void limit_spinning(char** argv, char** environment) {
+[[maybe_unused]] void limit_spinning(char** argv, char** environment) {
   static std::array<char*, 4096> extended;
   size_t n = 0;
   for (; environment[n]; ++n) {
