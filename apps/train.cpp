@@ -28,6 +28,8 @@
 #include "ingot/core/process/stop_signals.h"
 #include "ingot/memory/activation_budget.h"
 #include "ingot/memory/memory_check.h"
+#include "ingot/memory/memory_plan.h"
+#include "ingot/plan/job.h"
 #include "ingot/run/record/run_folder.h"
 #include "ingot/run/run.h"
 #include "ingot/run/thread_count.h"
@@ -132,6 +134,12 @@ void train(TrainArguments arguments) {
   if (arguments.prints_config) {
     print_notes(start.notes);
     fmt::print("{}", config_toml(config, ConfigDocs::kComments));
+    return;
+  }
+  if (arguments.prints_program) {
+    RunConfig planned = config;
+    if (planned.model.vocab == 0) planned.model.vocab = planned_vocab(planned.data);
+    fmt::print("{}", programs_text(planned));
     return;
   }
   // Must be created before any other thread starts.

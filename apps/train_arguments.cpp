@@ -106,6 +106,8 @@ void add_train_options(Command& command, TrainArguments& arguments) {
   command.add_flag("--resume-anyway", arguments.is_resume_anyway,
                    "The same, also with keys or data that change which text comes next");
   command.add_flag("--print-config", arguments.prints_config, "Print the resolved configuration and end");
+  command.add_flag("--print-program", arguments.prints_program,
+                   "Print the operations of a micro-batch, with shapes and addresses, and end");
   command.add_flag("--quiet", arguments.is_quiet, "Print warnings and errors only; train.log has all lines");
   command.add_flag("--json", arguments.is_json, "Print run.json at the end, and all else on standard error");
   command.footer(train_footer);

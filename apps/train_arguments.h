@@ -17,7 +17,7 @@ struct TrainArguments {
   std::string init;  // train.init_from
   bool is_resume = false;
   bool is_resume_anyway = false;
-  bool prints_config = false;
+  bool prints_config = false, prints_program = false;
   bool is_quiet = false;               // print warnings and errors only
   bool is_json = false;                // print run.json at the end
   std::vector<std::string> line = {};  // the command as typed

@@ -32,7 +32,7 @@ TINY = ["model.layers=2", "model.heads=4", "model.kv_heads=0", "model.head_dim=0
         "model.context=32", "model.full_layers=[]", "model.vocab=0", "data.tokenizer=bpe", "data.tokenizer_vocab=384", "train.batch_size=2",
         "train.grad_accum=2", "train.batch_ramp=[]", "train.max_time=0s", "train.max_tokens=0", "parallel.dp=1"]
 RUN = ["train.steps=20", "train.stop_at=0", "train.stats_every=7", "train.threads=1", "eval.every=10",
-       "eval.max_tokens=512", "checkpoint.every=10", "checkpoint.keep=1", "sample.count=0", "head.raw_ce_every=5",
+       "eval.max_tokens=512", "checkpoint.every=10", "checkpoint.keep=1", "sample.count=0", "head.raw_ce_every=5", "parallel.unit_costs=counted",
        "data.val=[]"]
 MUON = 'optimizer.group=[{roles = ["matrix"], kind = "muon"%s}]'
 

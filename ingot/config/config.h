@@ -15,6 +15,7 @@
 #include "ingot/core/tensor.h"
 #include "ingot/data/sampler.h"
 #include "ingot/nn/config.h"
+#include "ingot/nn/fp8_linear.h"
 #include "ingot/nn/loss_head.h"
 #include "ingot/nn/param_store.h"
 #include "ingot/nn/recompute.h"

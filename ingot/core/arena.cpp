@@ -41,8 +41,16 @@ Arena::Arena(std::string name, size_t size_bytes, Memory memory, Backing backing
   data_ = static_cast<char*>(block);
 }
 
+Arena Arena::over(const Tensor& block, Memory memory) {
+  Arena arena("scratch", memory);
+  arena.is_borrowed_ = true;
+  arena.data_ = static_cast<char*>(block.data);
+  arena.capacity_bytes_ = block.bytes();
+  return arena;
+}
+
 Arena::~Arena() {
-  if (!data_) return;
+  if (!data_ || is_borrowed_) return;
   const bool is_mapped = memory_ == Memory::kHost || backing_ == Backing::kAddresses;
   if constexpr (kHasCuda) {
     if (!is_mapped) cuda::release(cuda_kind(memory_), data_);
@@ -54,6 +62,7 @@ Arena::Arena(Arena&& other) noexcept
     : name_(std::move(other.name_)),
       memory_(other.memory_),
       backing_(other.backing_),
+      is_borrowed_(other.is_borrowed_),
       data_(std::exchange(other.data_, nullptr)),
       capacity_bytes_(std::exchange(other.capacity_bytes_, 0)),
       used_bytes_(std::exchange(other.used_bytes_, 0)),

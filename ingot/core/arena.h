@@ -38,6 +38,8 @@ class Arena {
   // Allocates size_bytes of zero-filled memory (kMemory error if the system refuses) or reserves addresses.
   Arena(std::string name, size_t size_bytes, Memory memory = Memory::kHost,
         Backing backing = Backing::kMemory);
+  // Creates an arena in the memory of a tensor, which outlives it.
+  static Arena over(const Tensor& block, Memory memory);
   ~Arena();
   Arena(Arena&& other) noexcept;
   Arena& operator=(Arena&&) = delete;
@@ -66,6 +68,7 @@ class Arena {
   std::string name_;
   Memory memory_;
   Backing backing_ = Backing::kMemory;
+  bool is_borrowed_ = false;
   char* data_ = nullptr;
   size_t capacity_bytes_ = 0;
   size_t used_bytes_ = 0;

@@ -174,7 +174,7 @@ class Fp8Products {
   }
 
  private:
-  // Returns the memory of make_codes as a cast fills it: the turned codes and, in the last row, the inverse of their scale, which
+  // Returns the memory of `codes` as a cast fills it: the turned codes and, in the last row, the inverse of their scale, which
   // differs between the micro-batches that a pipeline has in flight. Scales that follow a history hold for a whole step.
   Fp8Device::Operand left_in(const Tensor& codes) const {
     const int64_t in = codes.dim(0) - 1;
@@ -289,19 +289,6 @@ bool matches_pattern(std::string_view text, std::string_view pattern) {
   for (size_t skipped = star; skipped <= text.size(); ++skipped)
     if (matches_pattern(text.substr(skipped), pattern.substr(star + 1))) return true;
   return false;
-}
-
-Tensor Fp8Linear::make_codes(Arena& arena, int64_t N, int64_t in) const {
-  if (arena.device() != Device::kCuda || !has_one_scale()) return {};
-  return arena.alloc(kE4m3, {in + 1, N});
-}
-
-Tensor Fp8Linear::with_x_amax(const Tensor& x, Fp8State& state) const {
-  return recipe == Fp8Recipe::kTensorwise ? x.with_amax(state.next_amax(first_tensor + kX)) : x;
-}
-
-Tensor Fp8Linear::with_dy_amax(const Tensor& dy, Fp8State& state) const {
-  return recipe == Fp8Recipe::kTensorwise ? dy.with_amax(state.next_amax(first_tensor + kDy)) : dy;
 }
 
 void Fp8Linear::forward(const Tensor& y, const Tensor& x, const Tensor& codes, const Tensor& w,

@@ -57,12 +57,10 @@ struct Fp8Linear {
   bool splits_x = false, splits_dy = false;
   bool splits_w() const { return splits_x || splits_dy; }
 
-  // Returns memory for the codes of x that forward leaves for backward: (in + 1, N) e4m3, whose last row has the inverse of
-  // their scale, or an empty tensor where the recipe or the arena's device has none.
-  Tensor make_codes(Arena& arena, int64_t N, int64_t in) const;
-
-  // y (N, out) = x (N, in) · w (out, in)ᵀ + terms, which are empty on the CPU. codes: make_codes returned it; without it,
-  // backward casts x again.
+  // y (N, out) = x (N, in) · w (out, in)ᵀ + terms, which are empty on the CPU. With kTensorwise, x, and in backward dy, may have a
+  // place for an amax (Tensor::with_amax) that the op which wrote it has raised; the cast then makes no pass of its own over the
+  // tensor. codes: (in + 1, N) e4m3, or empty. The codes of x
+  // are left there for backward, and the inverse of their scale in the last row; without it, backward casts x again.
   void forward(const Tensor& y, const Tensor& x, const Tensor& codes, const Tensor& w,
                const LinearTerms& terms, Fp8State& state, Arena& scratch, Region& region,
                Stream& stream) const;
@@ -72,11 +70,6 @@ struct Fp8Linear {
   void backward(const Tensor& dx, const WeightGradient& dw, const Tensor& dy, const Tensor& x,
                 const Tensor& codes, const Tensor& w, Fp8State& state, Arena& scratch, Region& region,
                 Stream& stream) const;
-  // Return x, or dy, with a place for its amax, if its cast takes one (Tensor::with_amax). With it, that cast makes no pass of
-  // its own over the tensor. REQUIRES: a tensor with a place is written by an op that raises it, then cast once. From the cast
-  // on, the place is that of the next tensor.
-  Tensor with_x_amax(const Tensor& x, Fp8State& state) const;
-  Tensor with_dy_amax(const Tensor& dy, Fp8State& state) const;
   // Casts w for all micro-batches of a step, if the state holds its codes. w must not change until the next call.
   void cast_weight(const Tensor& w, Fp8State& state, Arena& scratch, Region& region, Stream& stream) const;
   // True if all elements of a tensor share a scale, so that both layouts have the same codes.

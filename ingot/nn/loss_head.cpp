@@ -158,15 +158,14 @@ LossHead::CheckLayout LossHead::check_layout(Arena& arena, int64_t tokens) const
   return l;
 }
 
-void LossHead::plan(Arena& arena, int64_t N, bool is_training) const {
-  for (const float grad_scale : {0.0f, 1.0f}) {
-    if (grad_scale != 0 && !is_training) continue;
-    const ScratchScope scope(arena);
-    layout(arena, N, op_config(N, grad_scale, arena.device()), grad_scale != 0);
-  }
-  if (!is_training || config_.raw_ce_every == 0) return;
+void LossHead::plan(Arena& arena, int64_t N, bool has_grads) const {
   const ScratchScope scope(arena);
-  check_layout(arena, std::min(N, config_.raw_ce_tokens));
+  layout(arena, N, op_config(N, has_grads ? 1 : 0, arena.device()), has_grads);
+}
+
+void LossHead::plan_check(Arena& arena, int64_t N) const {
+  const ScratchScope scope(arena);
+  if (config_.raw_ce_every > 0) check_layout(arena, std::min(N, config_.raw_ce_tokens));
 }
 
 LinearCrossEntropyReport LossHead::forward(LayerContext& ctx, const Out& out, const Tensor& x,

@@ -66,8 +66,11 @@ class LossHead {
 
   // Tokens per chunk for a micro-batch of N tokens.
   int64_t chunk(int64_t N, Device device = Device::kCpu, bool is_training = true) const;
-  // Allocates the scratch of forward and check on a measuring arena.
-  void plan(Arena& arena, int64_t N, bool is_training) const;
+  // The parameter that the head multiplies by.
+  int weight() const { return weight_; }
+  // Measure the scratch of forward, and of check for as many tokens as the config has checked.
+  void plan(Arena& arena, int64_t N, bool has_grads) const;
+  void plan_check(Arena& arena, int64_t N) const;
 
   struct Out {
     Tensor losses;      // (N) f32

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <ranges>
 #include <utility>
 
 #include "ingot/core/error.h"
@@ -120,12 +121,6 @@ RecomputePlan::Again RecomputePlan::again(size_t l) const {
           .pre = is_overwritten([](const BlockPlan& b) { return b.mlp.pre; })};
 }
 
-int RecomputePlan::slots() const {
-  int count = 0;
-  for (const BlockPlan& block : blocks) count = std::max(count, block.slot + 1);
-  return count;
-}
-
 namespace {
 
 std::string block_summary(const RecomputePlan& plan, size_t l) {
@@ -182,10 +177,7 @@ RecomputePlan forward_only_plan(int64_t layers) {
   Parts parts;
   parts.norms = parts.activation = true;
   RecomputePlan plan = segments_plan(parts, layers, 1);
-  for (BlockPlan& block : plan.blocks) {
-    block.slot = 0;
-    block.attention.post = block.mlp.post = Place::kNone;
-  }
+  for (BlockPlan& block : plan.blocks) block.slot = 0;
   plan.is_forward_only = true;
   return plan;
 }
@@ -228,47 +220,93 @@ std::vector<Parts> part_choices() {
   return choices;
 }
 
-std::vector<RecomputePlan> candidates(int64_t layers) {
-  std::vector<RecomputePlan> plans;
-  const std::vector<Parts> choices = part_choices();
-  for (size_t a = 0; a < choices.size(); ++a)
-    for (size_t b = a; b < choices.size(); ++b)
-      for (int64_t n = b == a ? layers : 1; n <= (b == a ? layers : layers - 1); ++n) {
-        RecomputePlan plan;
-        for (int64_t l = 0; l < layers; ++l) plan.blocks.push_back(block_plan(choices[l < n ? b : a]));
-        plans.push_back(std::move(plan));
-      }
-  Parts within;
-  within.norms = within.activation = true;
-  for (int64_t segments = 1; segments < layers; ++segments)
-    plans.push_back(segments_plan(within, layers, segments));
-  for (size_t i = 0, n = plans.size(); i < n; ++i) {
-    plans.push_back(plans[i]);
-    plans.back().keeps_embedding = false;
+// Searches the candidates for the fastest plan. Counting a plan's bytes is slow, so it is done only for plans that may win.
+class PlanSearch {
+ public:
+  PlanSearch(int64_t layers, const BlockTimes& times, size_t budget_bytes,
+             const std::function<size_t(const RecomputePlan&)>& bytes)
+      : layers_(layers), times_(times), budget_bytes_(budget_bytes), bytes_(bytes) {}
+
+  RecomputePlan run() {
+    const std::vector<Parts> choices = part_choices();
+    for (const bool keeps_embedding : {true, false}) {
+      for (const Parts& choice : choices) consider(mixed(choice, choice, layers_, keeps_embedding));
+      for (size_t a = 0; a < choices.size(); ++a)
+        for (size_t b = a + 1; b < choices.size(); ++b)
+          mix([&](int64_t n) { return mixed(choices[b], choices[a], n, keeps_embedding); });
+      for (int64_t segments = 1; segments < layers_; ++segments)
+        consider(segmented(segments, keeps_embedding));
+    }
+    if (!best_)
+      fail(ErrorKind::kUsage,
+           "activations.budget = {} holds no plan: the smallest takes {} bytes; raise it, or lower "
+           "train.batch_size or model.context",
+           budget_bytes_, smallest_);
+    return *best_;
   }
-  return plans;
-}
+
+ private:
+  using Cost = std::pair<double, size_t>;
+
+  // Returns a plan whose first n blocks have one choice, and the others another.
+  RecomputePlan mixed(const Parts& first, const Parts& other, int64_t n, bool keeps_embedding) const {
+    RecomputePlan plan;
+    plan.keeps_embedding = keeps_embedding;
+    for (int64_t l = 0; l < layers_; ++l) plan.blocks.push_back(block_plan(l < n ? first : other));
+    return plan;
+  }
+  RecomputePlan segmented(int64_t segments, bool keeps_embedding) const {
+    Parts within;
+    within.norms = within.activation = true;
+    RecomputePlan plan = segments_plan(within, layers_, segments);
+    plan.keeps_embedding = keeps_embedding;
+    return plan;
+  }
+
+  // Returns true if the plan fits.
+  bool consider(RecomputePlan plan) {
+    const double time_s = recompute_time_s(plan, times_);
+    if (best_ && time_s > best_cost_.first) return false;
+    const Cost cost{time_s, bytes_(plan)};
+    smallest_ = std::min(smallest_, cost.second);
+    if (cost.second > budget_bytes_) return false;
+    if (best_ && cost >= best_cost_) return true;
+    best_cost_ = cost;
+    best_ = std::move(plan);
+    return true;
+  }
+  // Considers plans with 1 to layers - 1 blocks of a second choice, of which time and bytes are monotonic functions.
+  void mix(const std::function<RecomputePlan(int64_t)>& plan) {
+    const auto time_s = [&](int64_t n) { return recompute_time_s(plan(n), times_); };
+    if (layers_ < 2) return;
+    const bool is_rising = time_s(1) <= time_s(layers_ - 1);
+    const auto nth = [&](int64_t i) {
+      return plan(is_rising ? 1 + i : layers_ - 1 - i);
+    };  // from fast to slow
+    if (consider(nth(0))) return;
+    const auto may_win = [&](int64_t i) {
+      return !best_ || recompute_time_s(nth(i), times_) <= best_cost_.first;
+    };
+    const auto range = std::views::iota(int64_t{1}, layers_ - 1);
+    const auto end = std::ranges::partition_point(range, may_win);
+    if (end == range.begin() || !consider(nth(*(end - 1)))) return;
+    std::ranges::partition_point(range.begin(), end - 1, [&](int64_t i) { return !consider(nth(i)); });
+  }
+
+  int64_t layers_;
+  const BlockTimes& times_;
+  size_t budget_bytes_;
+  const std::function<size_t(const RecomputePlan&)>& bytes_;
+  std::optional<RecomputePlan> best_;
+  Cost best_cost_;
+  size_t smallest_ = std::numeric_limits<size_t>::max();
+};
 
 }  // namespace
 
 RecomputePlan fastest_plan(int64_t layers, const BlockTimes& times, size_t budget_bytes,
                            const std::function<size_t(const RecomputePlan&)>& bytes) {
-  std::optional<RecomputePlan> best;
-  std::pair<double, size_t> best_cost;
-  size_t smallest = std::numeric_limits<size_t>::max();
-  for (RecomputePlan& plan : candidates(layers)) {
-    const std::pair<double, size_t> cost{recompute_time_s(plan, times), bytes(plan)};
-    smallest = std::min(smallest, cost.second);
-    if (cost.second > budget_bytes || (best && cost >= best_cost)) continue;
-    best_cost = cost;
-    best = std::move(plan);
-  }
-  if (!best)
-    fail(ErrorKind::kUsage,
-         "activations.budget = {} holds no plan: the smallest takes {} bytes; raise it, or lower "
-         "train.batch_size or model.context",
-         budget_bytes, smallest);
-  return *best;
+  return PlanSearch(layers, times, budget_bytes, bytes).run();
 }
 
 }  // namespace ingot

@@ -35,27 +35,25 @@ struct RecomputeConfig {
   void validate(int64_t layers, bool needs_budget = true) const;
 };
 
-// The memory of a result. kOwn: the block's own memory, until backward. kShared: memory that several
-// blocks use; backward recomputes the result if another block has overwritten it. kNone: scratch; backward
-// recomputes it from the other results.
+// The fate of a result of forward. kOwn: it is kept until backward. kShared: one of several blocks keeps it, the last in a
+// slot; backward makes those of the others again for a whole segment of blocks. kNone: backward makes it again from the other
+// results just before it reads it.
 enum class Place { kOwn, kShared, kNone };
 
 struct AttentionPlaces {
   Place x = Place::kOwn, h = Place::kOwn, heads = Place::kOwn;  // heads: qkv, qk_rstd, out and lse
-  Place post = Place::kOwn;                                     // the input of a norm after attention
   bool has_codes = true;  // the linears' FP8 codes are kept for backward, if they have any
   bool operator==(const AttentionPlaces&) const = default;
 };
 struct MlpPlaces {
   Place x = Place::kOwn, h = Place::kOwn, pre = Place::kOwn, act = Place::kOwn;
-  Place post = Place::kOwn;  // the input of a norm after the MLP
-  bool has_codes = true;     // as in AttentionPlaces
+  bool has_codes = true;  // as in AttentionPlaces
   bool operator==(const MlpPlaces&) const = default;
 };
 struct BlockPlan {
   AttentionPlaces attention;
   MlpPlaces mlp;
-  int slot = 0;  // index of the set of shared memory that the block uses
+  int slot = 0;  // position in its segment: blocks with the same one share
   bool operator==(const BlockPlan&) const = default;
 };
 
@@ -68,19 +66,18 @@ struct RecomputePlan {
   // whose input is kept to the next such block, and is recomputed as a whole.
   size_t segment_begin(size_t l) const;
   size_t segment_end(size_t l) const;
-  // The results of block l that are overwritten by the time backward has finished the blocks above it.
+  // The results of block l that are to be made again when backward has finished the blocks above it.
   struct Again {
     bool heads, residual, pre;  // residual: the MLP's input
   };
   Again again(size_t l) const;
-  int slots() const;
   // A summary such as "12 x (norms, activation)".
   std::string summary() const;
 };
 
 // REQUIRES: validate(layers) passes; the policy is not kAuto.
 RecomputePlan recompute_plan(const RecomputeConfig& config, int64_t layers);
-// For evaluation and generation: all blocks use one set of memory.
+// For evaluation and generation, which keep nothing.
 RecomputePlan forward_only_plan(int64_t layers);
 
 // Seconds of the ops of one block in a forward pass.
@@ -95,7 +92,8 @@ double recompute_time_s(const RecomputePlan& plan, const BlockTimes& times);
 
 // For kAuto: returns the fastest plan with bytes(plan) <= budget_bytes, and the smallest of equally fast
 // ones. The candidates are all pairs of part choices, each for any number of consecutive blocks, and
-// segments of all lengths. Throws a kUsage error that names the smallest plan's bytes if none fits.
+// segments of all lengths. The search calls `bytes` for those that may win; the bytes of a pair rise or fall with the number of
+// its blocks. Throws a kUsage error that names the smallest plan's bytes if none fits.
 RecomputePlan fastest_plan(int64_t layers, const BlockTimes& times, size_t budget_bytes,
                            const std::function<size_t(const RecomputePlan&)>& bytes);
 

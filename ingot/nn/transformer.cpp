@@ -1,8 +1,10 @@
 #include "ingot/nn/transformer.h"
 
+#include <algorithm>
+
 #include "ingot/core/copy.h"
-#include "ingot/ops/int8_matrix.h"
-#include "ingot/ops/residual_add.h"
+#include "ingot/nn/primitives/elementwise.h"
+#include "ingot/nn/program/check.h"
 #include "ingot/ops/rope.h"
 
 namespace ingot {
@@ -36,28 +38,24 @@ RopeScaling scaling_of(const RopeScalingConfig& c) {
 
 Transformer::Transformer(const ModelConfig& config, DType compute, const HeadConfig& head,
                          const Fp8LinearConfig& fp8, const TensorParallel& tp)
-    : config_(config), compute_(compute), tp_(tp) {
+    : config_(config), compute_(compute), tp_(tp), has_fp8_(fp8.recipe != Fp8Recipe::kNone) {
   INGOT_CHECK(config.vocab > 0 && config.kv_heads > 0 && config.head_dim > 0 && config.ffn > 0,
               "Transformer: the config must be resolved and its vocab set");
   tp.validate(config);
-  wte_ = params_.add(table_spec("embedding.weight", ParamRole::kEmbedding, embedding_unit()));
+  embedding_ = {.table = params_.add(table_spec("embedding.weight", ParamRole::kEmbedding, 0)),
+                .Vp = config.vocab_padded(),
+                .C = config.width};
   if (config.positions == PositionKind::kLearned)
-    wpe_ = params_.add({.name = "positions.weight",
-                        .shape = {config.context, config.width},
-                        .role = ParamRole::kPosition,
-                        .init_std = config.init_std,
-                        .unit = embedding_unit()});
-  for (int l = 0; l < config.layers; ++l) {
-    const std::string prefix = fmt::format("blocks.{}.", l);
-    AttentionLayer attention(params_, l + 1, prefix, config, tp, l);
-    MlpLayer mlp(params_, l + 1, prefix, config, tp, l);
-    attention.use_fp8(params_, fp8, fp8_tensors_);
-    mlp.use_fp8(params_, fp8, fp8_tensors_);
-    blocks_.push_back({std::move(attention), std::move(mlp)});
-  }
-  final_norm_ = Norm(params_, head_unit(), "head.norm", config, tp);
+    embedding_.positions = params_.add({.name = "positions.weight",
+                                        .shape = {config.context, config.width},
+                                        .role = ParamRole::kPosition,
+                                        .init_std = config.init_std,
+                                        .unit = 0});
+  for (int l = 0; l < config.layers; ++l)
+    blocks_.push_back(declare_block(params_, config, l, tp, fp8, fp8_tensors_));
+  final_norm_ = declare_norm(params_, head_unit(), "head.norm", config);
   if (!config.is_tied) lm_head_ = params_.add(table_spec("head.weight", ParamRole::kHead, head_unit()));
-  if (fp8.recipe != Fp8Recipe::kNone && fp8_tensors_.empty())
+  if (has_fp8_ && fp8_tensors_.empty())
     fail(ErrorKind::kUsage,
          "precision.fp8_layers selects no linear whose dims are multiples of 16; the first linear is "
          "blocks.0.attention.qkv, {} x {}",
@@ -89,31 +87,6 @@ ParamSpec Transformer::table_spec(const char* name, ParamRole role, int unit) co
   return spec;
 }
 
-namespace {
-
-// Memory of one slot: a tensor for each result that some block of the slot shares.
-BlockPlan shared_places(const RecomputePlan& plan, int slot) {
-  const auto place = [&](auto of) {
-    for (const BlockPlan& block : plan.blocks)
-      if (block.slot == slot && of(block) == Place::kShared) return Place::kOwn;
-    return Place::kNone;
-  };
-  return {.attention = {.x = place([](const BlockPlan& b) { return b.attention.x; }),
-                        .h = place([](const BlockPlan& b) { return b.attention.h; }),
-                        .heads = place([](const BlockPlan& b) { return b.attention.heads; }),
-                        .post = Place::kNone,
-                        .has_codes = false},
-          .mlp = {.x = place([](const BlockPlan& b) { return b.mlp.x; }),
-                  .h = place([](const BlockPlan& b) { return b.mlp.h; }),
-                  .pre = place([](const BlockPlan& b) { return b.mlp.pre; }),
-                  .act = place([](const BlockPlan& b) { return b.mlp.act; }),
-                  .post = Place::kNone,
-                  .has_codes = false},
-          .slot = slot};
-}
-
-}  // namespace
-
 Transformer::Saved Transformer::make_saved(Arena& arena, int64_t B, int64_t T) const {
   return make_saved(arena, B, T, recompute_plan({}, config_.layers));
 }
@@ -124,66 +97,158 @@ Transformer::Saved Transformer::make_saved(Arena& arena, int64_t B, int64_t T,
 }
 
 Transformer::Saved Transformer::make_saved(Arena& arena, int64_t B, int64_t T, const RecomputePlan& plan,
-                                           UnitRange units) const {
+                                           UnitRange units, size_t least_slot_bytes) const {
   INGOT_CHECK(0 <= units.first && units.first < units.end && units.end <= head_unit() + 1,
               "Transformer::make_saved: units [{}, {}) of {}", units.first, units.end, head_unit() + 1);
   INGOT_CHECK(plan.blocks.size() == block_count(units), "Transformer::make_saved: a plan of {} blocks for {}",
               plan.blocks.size(), block_count(units));
   INGOT_CHECK(plan.keeps_embedding || has_embedding(units),
               "Transformer::make_saved: what came from another stage cannot be made again");
-  const int64_t N = B * T, n = tp_.rows(N);
-  INGOT_CHECK(plan.is_forward_only || !tp_.has_partial_gradients() || n < N,
-              "Transformer::make_saved: {} ranks cannot split {} tokens", tp_.count, N);
+  INGOT_CHECK(plan.is_forward_only || !tp_.has_partial_gradients() || tp_.rows(B * T) < B * T,
+              "Transformer::make_saved: {} ranks cannot split {} tokens", tp_.count, B * T);
   Saved saved;
   saved.B = B;
   saved.T = T;
   saved.units = units;
   saved.plan = plan;
-  saved.x = arena.alloc(compute_, {n, config_.width});
-  std::vector<AttentionLayer::Saved> shared_attention;
-  std::vector<MlpLayer::Saved> shared_mlp;
-  for (int slot = 0; slot < plan.slots(); ++slot) {
-    const BlockPlan shared = shared_places(plan, slot);
-    shared_attention.push_back(
-        blocks_.front().attention.make_saved(arena, B, T, compute_, shared.attention, {}));
-    shared_mlp.push_back(blocks_.front().mlp.make_saved(arena, N, compute_, shared.mlp, {}));
+  size_t slot_bytes = least_slot_bytes;
+  if (!plan.is_forward_only) {
+    saved.training =
+        build(Use::kTraining, B, T, plan, units, arena.device(), {.least_slot_bytes = slot_bytes});
+    slot_bytes = std::max(slot_bytes, saved.training.slot_bytes);
   }
-  for (size_t l = 0; l < plan.blocks.size(); ++l) {
-    BlockPlan block = plan.blocks[l];
-    const auto slot = static_cast<size_t>(block.slot);
-    // The first block's input can use the memory of the final norm's input: forward writes that after it
-    // last reads the embedding, and backward no longer needs it when it recomputes the embedding.
-    const bool has_final_memory = l == 0 && !plan.keeps_embedding;
-    if (has_final_memory) block.attention.x = Place::kNone;
-    saved.attention.push_back(
-        blocks_[l].attention.make_saved(arena, B, T, compute_, block.attention, shared_attention[slot]));
-    if (has_final_memory) saved.attention.back().x = saved.x;
-    saved.attention.back().norm = blocks_[l].attention.make_stats(arena, N);
-    saved.mlp.push_back(blocks_[l].mlp.make_saved(arena, N, compute_, block.mlp, shared_mlp[slot]));
-    saved.mlp.back().norm = blocks_[l].mlp.make_stats(arena, N);
-  }
-  saved.d = arena.alloc(compute_, {n, config_.width});
-  if (!has_head(units)) return saved;
-  saved.norm = final_norm_.make_stats(arena, n);
-  saved.losses = arena.alloc(DType::f32, {N});
-  saved.is_correct = arena.alloc(DType::u8, {N});
-  saved.sums = arena.alloc(DType::u8, {1 + kCheckSums, kLossTotalsBytes});
+  saved.evaluation =
+      build(Use::kEvaluation, B, T, plan, units, arena.device(), {.least_slot_bytes = slot_bytes});
+  saved.take_slot(arena, slot_bytes);
   return saved;
 }
 
-void Transformer::cast_weights(LayerContext& ctx) const {
-  for (const Block& block : blocks_) {
-    block.attention.cast_weights(ctx);
-    block.mlp.cast_weights(ctx);
+void Transformer::Saved::take_slot(Arena& arena, size_t least_bytes) {
+  const size_t bytes = std::max({least_bytes, training.slot_bytes, evaluation.slot_bytes});
+  slot = arena.alloc(DType::u8, {static_cast<int64_t>(bytes)});
+  if (training.program) in_training = training.values(slot);
+  in_evaluation = evaluation.values(slot);
+}
+
+size_t Transformer::slot_bytes(int64_t B, int64_t T, const RecomputePlan& plan, UnitRange units,
+                               Device device) const {
+  const Use use = plan.is_forward_only ? Use::kEvaluation : Use::kTraining;
+  return build(use, B, T, plan, units, device, {.is_measured = true}).slot_bytes;
+}
+
+size_t Transformer::scratch_bytes(int64_t B, int64_t T, const RecomputePlan& plan, UnitRange units,
+                                  Device device) const {
+  Arena measure("scratch plan", memory_of(device));
+  return make_saved(measure, B, T, plan, units).scratch_bytes();
+}
+
+size_t Transformer::scratch_bytes(int64_t B, int64_t T, bool is_training, Device device) const {
+  if (!is_training) return scratch_bytes(B, T, forward_only_plan(config_.layers), all_units(), device);
+  return scratch_bytes(B, T, recompute_plan({}, config_.layers), all_units(), device);
+}
+
+Transformer::Values Transformer::Built::values(const Tensor& slot) const {
+  const auto at = [&](ValueId id) { return program->tensor(id, slot); };
+  return {.input = at(input),
+          .x = at(x),
+          .d_x = at(d_x),
+          .d_input = at(d_input),
+          .d = at(losses.d),
+          .losses = at(losses.losses),
+          .is_correct = at(losses.is_correct),
+          .sums = at(losses.sums)};
+}
+
+Transformer::Built Transformer::build(Use use, int64_t B, int64_t T, const RecomputePlan& plan,
+                                      UnitRange units, Device device, const BuildOptions& options) const {
+  const bool is_training = use == Use::kTraining;
+  Builder b({.compute = compute_,
+             .device = device,
+             .B = B,
+             .T = T,
+             .tp = tp_,
+             .is_training = is_training,
+             .has_dropout = is_training && config_.dropout > 0,
+             .has_documents = has_documents_,
+             .has_fp8 = is_training && has_fp8_,
+             .joins_products = options.joins_products,
+             .caches = options.caches,
+             .plan = plan,
+             .first_block = static_cast<int>(first_block(units))});
+  const int64_t N = B * T, n = tp_.rows(N);
+  const Placement placement = n < N ? Placement::kTokens : Placement::kWhole;
+  const auto stream = [&](const char* name) {
+    return b.value(name, compute_, {n, config_.width}, placement, Role::kStream);
+  };
+  Built built;
+  ValueId x = kNoValue;
+  b.enter({.unit = units.first}, "");
+  if (has_embedding(units)) {
+    b.enter({.unit = 0}, "embedding.");
+    x = dropout(b, embedding(b, embedding_), 0);
+  } else {
+    x = built.input = stream("input");
   }
+  for (size_t l = 0; l < block_count(units); ++l) x = block(b, x, blocks_[first_block(units) + l]);
+  Gradients gradients;
+  if (has_head(units)) {
+    b.enter({.unit = head_unit()}, "head.");
+    built.norm = norm(b, x, final_norm_);
+    fuse(b, use != Use::kGeneration);
+    if (use != Use::kGeneration) built.losses = losses(b, built.norm, head_);
+    if (is_training) gradients.set(built.norm, built.losses.d);
+  } else {
+    fuse(b, use != Use::kGeneration);
+    built.x = x;
+    b.enter({.unit = units.end - 1}, "");
+    if (is_training) gradients.set(x, built.d_x = stream("d output"));
+  }
+  size_t border = b.ops().size();
+  const bool has_tied_head = is_training && has_head(units) && !has_embedding(units) && lm_head_ < 0;
+  if (is_training) {
+    differentiate(b, gradients);
+    if (!has_embedding(units)) built.d_input = gradients.get(built.input);
+    recompute(b, border);
+  }
+  border = call_store(b, border, params_, units, has_tied_head);
+  observe_amaxes(b);
+  check_placements(b.ops(), b.values(), params_);
+  if (is_training) check_gradients(b.ops(), params_, units);
+  const size_t end = b.ops().size();
+  std::vector<Pinned> pinned;
+  const auto pin = [&](ValueId id, size_t first, size_t last) {
+    if (id != kNoValue) pinned.push_back({id, first, last});
+  };
+  pin(built.input, 0, 1);
+  pin(built.x, border - 1, border);
+  pin(built.d_x, border, border + 1);
+  pin(built.d_input, end - 1, end);
+  if (use == Use::kGeneration) pin(built.norm, border - 1, border);
+  for (const ValueId id : {built.losses.losses, built.losses.is_correct, built.losses.sums})
+    pin(id, border - 1, end);
+  if (options.is_measured) {
+    built.slot_bytes = kept_bytes(b, border, pinned);
+    return built;
+  }
+  built.program = std::make_shared<Program>(std::move(b), border, pinned, options.least_slot_bytes);
+  built.slot_bytes = built.program->slot_bytes();
+  return built;
+}
+
+void Transformer::cast_weights(LayerContext& ctx) const {
+  for (const BlockLayers& block : blocks_)
+    for (const LinearLayer* layer : {&block.qkv, &block.proj, &block.up, &block.down})
+      if (ctx.fp8 && ctx.fp8->held(layer->fp8.first_tensor + 1))
+        layer->fp8.cast_weight(ctx.params.weight(layer->weight), *ctx.fp8, ctx.scratch, ctx.region,
+                               ctx.stream);
 }
 
 std::vector<Fp8State::Weight> Transformer::fp8_weights() const {
   std::vector<Fp8State::Weight> weights;
-  for (const Block& block : blocks_) {
-    block.attention.add_fp8_weights(weights);
-    block.mlp.add_fp8_weights(weights);
-  }
+  for (const BlockLayers& block : blocks_)
+    for (const LinearLayer* layer : {&block.qkv, &block.proj, &block.up, &block.down})
+      if (layer->fp8.has_one_scale())
+        weights.push_back({layer->fp8.first_tensor + 1, {layer->out, layer->in}});
   return weights;
 }
 
@@ -195,110 +260,6 @@ void Transformer::bring_to_device(Stream& stream) {
   device_rope_table_ = device_tables_->alloc(DType::f32, rope_table_.shape);
   copy(device_rope_table_, rope_table_, stream);
   synchronize(stream);
-}
-
-Transformer::HeadScratch Transformer::head_scratch(Arena& arena, int64_t N, bool has_grads) const {
-  HeadScratch scratch;
-  scratch.h = all_rows(arena, N);
-  if (has_grads) scratch.dh = all_rows(arena, N);
-  return scratch;
-}
-
-Transformer::EmbeddingScratch Transformer::embedding_scratch(Arena& arena, int64_t N,
-                                                             bool has_dropout) const {
-  EmbeddingScratch scratch;
-  if (has_dropout) scratch.d = own_rows(arena, N);
-  scratch.d_all = all_rows(arena, N);
-  return scratch;
-}
-
-void Transformer::plan_units(Arena& arena, int64_t B, int64_t T, bool is_training,
-                             const CacheShape& caches) const {
-  {
-    const ScratchScope scope(arena);
-    all_rows(arena, B * T);  // embed() uses these
-  }
-  for (const Block& block : blocks_) {  // the blocks differ in which linears are in FP8
-    block.attention.plan_forward(arena, B, T, compute_, is_training, caches);
-    block.mlp.plan_forward(arena, B * T, compute_, is_training);
-  }
-}
-
-size_t Transformer::scratch_bytes(int64_t B, int64_t T, bool is_training, Device device) const {
-  const int64_t N = B * T;
-  Arena arena("scratch plan", memory_of(device));
-  {
-    const ScratchScope scope(arena);
-    own_rows(arena, N);
-    plan_units(arena, B, T, is_training);
-    head_scratch(arena, N, is_training);
-    head_.plan(arena, N, is_training);
-  }
-  if (!is_training) return arena.peak_bytes();
-  final_norm_.plan_backward(arena);
-  {
-    const ScratchScope scope(arena);  // recompute() uses what follows
-    own_rows(arena, N);
-    plan_units(arena, B, T, is_training);
-  }
-  for (const Block& block : blocks_) {
-    block.mlp.plan_backward(arena, N, compute_);
-    block.attention.plan_backward(arena, B, T, compute_);
-  }
-  embedding_scratch(arena, N, true);
-  return arena.peak_bytes();
-}
-
-void Transformer::embed(LayerContext& ctx, const Tensor& tokens, const Tensor& x,
-                        const CachedPositions& cached) const {
-  const ScratchScope scope(ctx.scratch);
-  const int64_t N = tokens.elements(), T = cached.learned ? N : tokens.dim(1);
-  const Tensor all = all_rows(ctx.scratch, N);
-  const Tensor partial = all ? all : x;
-  Tensor wpe = cached.learned ? cached.learned : ctx.params.weight(wpe_);
-  if (tp_.rank != 0) wpe = {};  // one rank adds it to the sum
-  if (const Int8Matrix* codes = ctx.params.int8_weight(wte_))
-    int8_embedding(partial, tokens.reshape({N}), *codes, wpe, ctx.stream);
-  else
-    embedding_slice_forward(partial, tokens.reshape({N}), table_slice(ctx.params.weight(wte_)), wpe, T, 0,
-                            ctx.stream);
-  ctx.region.leave(x, partial, ctx.stream);
-  apply_dropout(ctx, x, 0, tp_.first_row(N));
-}
-
-void Transformer::expect_documents() {
-  for (Block& b : blocks_) b.attention.expect_documents();
-}
-
-void Transformer::run_units(LayerContext& ctx, const MicroBatch& batch, Saved& saved, const Tensor& h) const {
-  ctx.params.prefetch(saved.units.first);
-  if (has_embedding(saved.units)) {
-    if (saved.units.first + 1 < saved.units.end) ctx.params.prefetch(saved.units.first + 1);
-    embed(ctx, batch.tokens, stage_input(saved));
-  }
-  run_blocks(ctx, batch.documents(), rope_table_on(ctx.stream), saved, h, {});
-}
-
-void Transformer::run_blocks(LayerContext& ctx, const DocumentMask& documents, const Tensor& rope,
-                             Saved& saved, const Tensor& h, const std::vector<CachedTokens>& cached) const {
-  // h holds the delta of the residual stream until the end. Generation leaves the sum to the norm on every device, as
-  // its products take the time of reading the weights.
-  const auto memory = [&](const Tensor& sum) {
-    return ResidualMemory{.delta = h, .sum = cached.empty() ? sum : Tensor{}};
-  };
-  ResidualStream residual{stage_input(saved), {}};
-  for (size_t l = 0; l < saved.attention.size(); ++l) {
-    const int unit = block_unit(first_block(saved.units) + l);
-    if (unit + 1 < saved.units.end) ctx.params.prefetch(unit + 1);
-    const NamedRange range(ctx.stream.trace, "block", first_block(saved.units) + l);
-    residual = block(saved, l).attention.forward(ctx, saved.attention[l], residual, memory(saved.mlp[l].x),
-                                                 documents, rope, cached.empty() ? nullptr : &cached[l]);
-    residual = block(saved, l).mlp.forward(ctx, saved.mlp[l], residual, memory(block_output(saved, l)));
-  }
-  if (has_head(saved.units))
-    final_norm_.forward(ctx, h, saved.norm, saved.x, residual);
-  else
-    add_delta(ctx, saved.x, residual);
 }
 
 LossSums read_sums(const Tensor& sums) {
@@ -318,110 +279,33 @@ void LossSums::add(const LossSums& other) {
   if (other.raw.tokens > 0) raw = other.raw;
 }
 
-LossSums Transformer::forward(LayerContext& ctx, const MicroBatch& batch, Saved& saved, float grad_scale,
-                              int64_t checked_tokens) const {
-  const int64_t N = saved.B * saved.T;
+LossSums Transformer::forward(LayerContext& ctx, const MicroBatch& batch, const Saved& saved,
+                              float grad_scale, int64_t checked_tokens) const {
   check_tensor(batch.tokens, DType::i32, {saved.B, saved.T}, "Transformer::forward: tokens");
   check_tensor(batch.targets, DType::i32, {saved.B, saved.T}, "Transformer::forward: targets");
-  const ScratchScope scope(ctx.scratch);
-  const bool has_grads = grad_scale != 0;
-  const Tensor own = own_rows(ctx.scratch, N);
-  run_units(ctx, batch, saved, own);
+  const bool is_training = grad_scale != 0;
+  INGOT_CHECK(!is_training || saved.training.program, "Transformer::forward: the plan is for evaluation");
+  LinearCrossEntropyReport report;
+  const Program& program = is_training ? *saved.training.program : *saved.evaluation.program;
+  program.run(Section::kForward, saved.slot, ctx,
+              {.batch = &batch,
+               .rope_table = rope_table_on(ctx.stream),
+               .grad_scale = grad_scale,
+               .checked_tokens = checked_tokens,
+               .report = &report});
   if (!has_head(saved.units)) return {};
-
-  const HeadScratch scratch = head_scratch(ctx.scratch, N, has_grads);
-  const Tensor h = scratch.h ? scratch.h : own, dh = scratch.dh ? scratch.dh : saved.d;
-  ctx.region.enter(h, own, ctx.stream);
-  const Tensor all_targets = batch.targets.reshape({N});
-  if (has_grads) open_gradients(ctx, params_[head_weight()].unit, true);
-  const LinearCrossEntropyReport report = head_.forward(
-      ctx, {.losses = saved.losses, .is_correct = saved.is_correct, .dx = has_grads ? dh : Tensor{}}, h,
-      all_targets, grad_scale);
-  if (has_grads) ctx.region.enter_backward(saved.d, dh, ctx.stream);
-  fill_zero(saved.sums, ctx.stream);
-  loss_sums(sums_row(saved.sums, 0), saved.losses, saved.is_correct, all_targets, ctx.stream);
-  if (checked_tokens > 0)
-    head_.check(ctx, saved.sums.rows(1, 1 + kCheckSums), saved.losses, h, all_targets, checked_tokens);
   LossSums sums;
-  if (saved.sums.device == Device::kCpu) sums = read_sums(saved.sums);
+  const Tensor& values = (is_training ? saved.in_training : saved.in_evaluation).sums;
+  if (values.device == Device::kCpu) sums = read_sums(values);
   sums.head_tiles = report.tiles;
   sums.head_filtered = report.filtered_tiles;
   return sums;
 }
 
-void Transformer::recompute(LayerContext& ctx, const MicroBatch& batch, const Saved& saved, size_t begin,
-                            size_t end) const {
-  const bool makes_input = begin == 0 && !saved.plan.keeps_embedding;
-  const RecomputePlan::Again last = saved.plan.again(end - 1);  // a longer segment is overwritten as a whole
-  if (!makes_input && !last.heads && !last.pre) return;
-  const Span span(ctx.stream.trace, "recompute");
-  const ScratchScope scope(ctx.scratch);
-  const Tensor h = own_rows(ctx.scratch, saved.B * saved.T);
-  if (makes_input) embed(ctx, batch.tokens, saved.attention.front().x);
-  ResidualStream residual{saved.attention[begin].x, {}};
-  for (size_t l = begin; l < end; ++l) {
-    const RecomputePlan::Again again = saved.plan.again(l);
-    const ResidualMemory after_attention{.delta = again.residual ? h : Tensor{}, .sum = saved.mlp[l].x};
-    if (again.heads)
-      residual = block(saved, l).attention.forward(ctx, saved.attention[l], residual, after_attention,
-                                                   batch.documents(), rope_table_on(ctx.stream), nullptr);
-    if (!again.residual) residual = {saved.mlp[l].x, {}};
-    const bool goes_on = l + 1 < end;
-    const ResidualMemory after_mlp{.delta = goes_on ? h : Tensor{}, .sum = block_output(saved, l)};
-    if (again.pre) residual = block(saved, l).mlp.forward(ctx, saved.mlp[l], residual, after_mlp);
-  }
-}
-
-void Transformer::open_gradients(LayerContext& ctx, int unit, bool has_products) const {
-  const OldGradients old = ctx.params.open_gradients(unit);
-  ctx.overwrites_gradients = has_products && old != OldGradients::kNone;
-  if (old == OldGradients::kNone) return;
-  for (size_t p = 0; p < params_.specs().size(); ++p) {
-    const int id = static_cast<int>(p);
-    const ParamSpec& spec = params_[id];
-    const bool is_zeroed = spec.is_overwritten ? !has_products : old == OldGradients::kAll;
-    if (spec.unit == unit && is_zeroed) fill_zero(ctx.params.grad(id), ctx.stream);
-  }
-}
-
-void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, Saved& saved) const {
-  INGOT_CHECK(!saved.plan.is_forward_only, "Transformer::backward: forward kept nothing");
-  const int64_t N = saved.B * saved.T;
-  Tensor d = saved.d;  // (n, C), with the amax of the cast that is next, if d itself is cast
-  if (has_head(saved.units)) {
-    if (!saved.attention.empty()) d = last_block(saved).mlp.with_d_amax(ctx, d);
-    const bool has_params = head_unit() < params_.units();  // false: no gain and a tied table
-    if (has_params) open_gradients(ctx, head_unit(), false);
-    final_norm_.backward(ctx, d, saved.d, saved.x, saved.norm, {});
-    if (has_params) ctx.params.start_reduction(head_unit());
-  }
-  for (size_t l = saved.attention.size(); l-- > 0;) {
-    const int unit = block_unit(first_block(saved.units) + l);
-    const NamedRange range(ctx.stream.trace, "block", first_block(saved.units) + l);
-    if (unit > saved.units.first) ctx.params.prefetch(unit - 1);
-    if (saved.plan.segment_end(l) == l + 1) recompute(ctx, batch, saved, saved.plan.segment_begin(l), l + 1);
-    const auto& [attention, mlp] = block(saved, l);
-    open_gradients(ctx, unit, true);
-    const Tensor d_middle = attention.with_d_amax(ctx, saved.d);
-    mlp.backward(ctx, saved.mlp[l], d_middle, d);
-    d = l > 0 ? block(saved, l - 1).mlp.with_d_amax(ctx, saved.d) : saved.d;
-    attention.backward(ctx, saved.attention[l], d, d_middle, batch.documents(), rope_table_on(ctx.stream));
-    ctx.params.start_reduction(unit);
-  }
-  if (!has_embedding(saved.units)) {
-    if (!has_head(saved.units) || head_weight() != wte_) return;
-    open_gradients(ctx, embedding_unit(), false);  // the head's forward added to it, maybe long ago
-    return ctx.params.start_reduction(embedding_unit());
-  }
-  const ScratchScope scope(ctx.scratch);
-  const EmbeddingScratch scratch = embedding_scratch(ctx.scratch, N, ctx.dropout.p > 0);
-  const Tensor own = dropout_gradient(ctx, scratch.d, saved.d, 0, tp_.first_row(N));
-  const Tensor d_all = scratch.d_all ? scratch.d_all : own;
-  ctx.region.leave_backward(d_all, own, ctx.stream);
-  open_gradients(ctx, embedding_unit(), false);
-  embedding_slice_backward(table_slice(ctx.params.grad(wte_)), ctx.params.grad(wpe_), d_all,
-                           batch.tokens.reshape({N}), saved.T, 0, ctx.stream);
-  ctx.params.start_reduction(embedding_unit());
+void Transformer::backward(LayerContext& ctx, const MicroBatch& batch, const Saved& saved) const {
+  INGOT_CHECK(saved.training.program, "Transformer::backward: forward kept nothing");
+  saved.training.program->run(Section::kBackward, saved.slot, ctx,
+                              {.batch = &batch, .rope_table = rope_table_on(ctx.stream)});
 }
 
 }  // namespace ingot

@@ -1,33 +1,29 @@
-// The model: embedding, blocks of attention and feed-forward, final norm and head. Forward and backward
-// are written by hand; all activations lie in a Saved that the caller owns.
+// The model: embedding, blocks of attention and feed-forward, final norm and head. The list of its operations is built for the
+// units and the shape of a micro-batch (program/program.h); all activations lie in a Saved that the caller owns.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
-#include "ingot/nn/attention_layer.h"
 #include "ingot/nn/config.h"
+#include "ingot/nn/infer_batch.h"
 #include "ingot/nn/layer.h"
 #include "ingot/nn/loss_head.h"
-#include "ingot/nn/mlp_layer.h"
+#include "ingot/nn/models/block.h"
 #include "ingot/nn/param_store.h"
-#include "ingot/ops/embedding.h"
+#include "ingot/nn/primitives/ends.h"
+#include "ingot/nn/program/program.h"
 #include "ingot/ops/loss_sums.h"
 
 namespace ingot {
-
-// One micro-batch, on the stream's device. N = B*T.
-struct MicroBatch {
-  Tensor tokens;     // (B, T) i32
-  Tensor targets;    // (B, T) i32, kIgnoreIndex where nothing is predicted
-  Tensor doc_start;  // (B, T) i32: position in the row where the token's document begins; empty: one document
-  Tensor first_rows = {};  // on a device, with doc_start: AttentionConfig::first_rows, or empty
-
-  DocumentMask documents() const { return {doc_start, first_rows}; }
-};
 
 // Sums over the counted tokens of a micro-batch.
 struct LossSums {
@@ -43,28 +39,46 @@ struct LossSums {
 // host counts those.
 LossSums read_sums(const Tensor& sums);
 
-// Consecutive units of a model, such as a pipeline stage. Unit 0 is the embedding, 1 .. layers are the
-// blocks, layers + 1 is the head.
-struct UnitRange {
-  int first = 0, end = 0;
-};
-
 class Transformer {
  public:
-  // What backward needs from forward for B sequences of T tokens, and the memory it lies in. n is the
-  // number of this rank's rows of the residual stream: N, or N / tp with sequence parallelism.
+  // The values of a micro-batch that its caller reads or writes. n is the number of this rank's rows of the residual stream: N,
+  // or N / tp with sequence parallelism.
+  struct Values {
+    Tensor input = {};       // (n, C) input of the first block, if the units lack the embedding
+    Tensor x = {};           // (n, C) the units' output, if they lack the head
+    Tensor d_x = {};         // (n, C) its gradient
+    Tensor d_input = {};     // (n, C) the gradient of the input
+    Tensor d = {};           // (n, C) the gradient of the head's input, after a forward pass that trains
+    Tensor losses = {};      // (N) f32
+    Tensor is_correct = {};  // (N) u8
+    Tensor sums = {};        // (1 + kCheckSums, kLossTotalsBytes) u8
+  };
+  // A program and those of its values that a caller reads or writes.
+  struct Built {
+    std::shared_ptr<const Program> program;  // null if only its slot is measured
+    size_t slot_bytes = 0;
+    ValueId input = kNoValue, x = kNoValue, d_x = kNoValue, d_input = kNoValue, norm = kNoValue;
+    Losses losses{kNoValue, kNoValue, kNoValue};
+
+    Values values(const Tensor& slot) const;
+  };
+  // The memory of a micro-batch of B sequences of T tokens, and the programs that run on it: forward with gradients and
+  // backward, and forward alone.
   struct Saved {
     int64_t B = 0, T = 0;
-    UnitRange units;                               // the units that forward and backward run
-    RecomputePlan plan;                            // plan of the units' blocks
-    std::vector<AttentionLayer::Saved> attention;  // per block
-    std::vector<MlpLayer::Saved> mlp;              // per block
-    Tensor x;  // (n, C) input of the final norm; without the head, the units' output
-    NormStats norm;
-    Tensor d;           // (n, C) gradient of the residual stream, updated block by block
-    Tensor losses;      // (N) f32
-    Tensor is_correct;  // (N) u8
-    Tensor sums;        // (1 + kCheckSums, kLossTotalsBytes) u8
+    UnitRange units;             // the units that forward and backward run
+    RecomputePlan plan;          // plan of the units' blocks
+    Built training, evaluation;  // the first has no program if the plan is forward-only
+    Tensor slot;
+    Values in_training, in_evaluation;
+
+    // Scratch of forward and backward.
+    size_t scratch_bytes() const {
+      return std::max(training.program ? training.program->scratch_bytes() : 0,
+                      evaluation.program->scratch_bytes());
+    }
+    // Takes a slot of at least the given size from an arena: a copy then serves another micro-batch by the same programs.
+    void take_slot(Arena& arena, size_t least_bytes = 0);
   };
 
   // REQUIRES: config is resolved and its vocab set. tp describes the tensor-parallel ranks, all of which
@@ -83,36 +97,39 @@ class Transformer {
   // unless the plan is forward-only.
   Saved make_saved(Arena& arena, int64_t B, int64_t T) const;
   Saved make_saved(Arena& arena, int64_t B, int64_t T, const RecomputePlan& plan) const;
-  // Does so for some units only; the plan covers only their blocks.
-  Saved make_saved(Arena& arena, int64_t B, int64_t T, const RecomputePlan& plan, UnitRange units) const;
+  // Does so for some units only; the plan covers only their blocks. The slot has least_slot_bytes or more; what would lie in
+  // scratch lies in the slot where it has room.
+  Saved make_saved(Arena& arena, int64_t B, int64_t T, const RecomputePlan& plan, UnitRange units,
+                   size_t least_slot_bytes = 0) const;
   UnitRange all_units() const { return {0, head_unit() + 1}; }
   // The id of the parameter that the head multiplies by: the embedding's if they are tied.
-  int head_weight() const { return lm_head_ >= 0 ? lm_head_ : wte_; }
-  // Scratch bytes of forward and, if is_training, of backward.
+  int head_weight() const { return lm_head_ >= 0 ? lm_head_ : embedding_.table; }
+  // Bytes of the slot that make_saved allocates.
+  size_t slot_bytes(int64_t B, int64_t T, const RecomputePlan& plan, UnitRange units, Device device) const;
+  // Scratch bytes of the passes on what make_saved returns for a plan (by default that of RecomputeConfig) and units, and of
+  // evaluation.
   size_t scratch_bytes(int64_t B, int64_t T, bool is_training, Device device = Device::kCpu) const;
+  size_t scratch_bytes(int64_t B, int64_t T, const RecomputePlan& plan, UnitRange units, Device device) const;
   // Copies the model's own table (of rotary positions) to the stream's device. REQUIRED before the model
   // runs on a CUDA device.
   void bring_to_device(Stream& stream);
   // Tells the model that micro-batches will have documents, which scratch_bytes depends on.
-  void expect_documents();
+  void expect_documents() { has_documents_ = true; }
 
   // Computes the losses of the batch. With grad_scale != 0 it also computes the gradients of grad_scale *
-  // (sum of losses) in the head, and saved.d, from which backward continues. With checked_tokens > 0 it
+  // (sum of losses) in the head, and saved.in_training.d, from which backward continues. With checked_tokens > 0 it
   // computes the losses of that many tokens once more in f32. On a CUDA stream the sums in the result are
-  // 0, since they are not known when the call returns; saved.sums holds them (read_sums).
+  // 0, since they are not known when the call returns; the sums of saved.in_training, or of saved.in_evaluation, hold them
+  // (read_sums).
   //
-  // If the units lack the embedding, forward starts from stage_input (the output of the units before) and
-  // backward leaves the gradient of it in saved.d. If they lack the head, forward ends with saved.x and
-  // computes no losses, and backward starts from the gradient of saved.x in saved.d.
-  LossSums forward(LayerContext& ctx, const MicroBatch& batch, Saved& saved, float grad_scale,
+  // If the units lack the embedding, forward starts from `input` (the output of the units before) and backward
+  // leaves the gradient of it in `d_input`. If they lack the head, forward ends with `x` and computes no losses, and backward
+  // starts from the gradient of `x` in `d_x`.
+  LossSums forward(LayerContext& ctx, const MicroBatch& batch, const Saved& saved, float grad_scale,
                    int64_t checked_tokens = 0) const;
   // Adds the gradients of all other parameters, recomputing what saved.plan says. REQUIRES: forward ran
   // with grad_scale != 0 on this saved, with the same dropout; the plan is not forward-only.
-  void backward(LayerContext& ctx, const MicroBatch& batch, Saved& saved) const;
-
-  const Tensor& stage_input(const Saved& saved) const {
-    return saved.attention.empty() ? saved.x : saved.attention.front().x;
-  }
+  void backward(LayerContext& ctx, const MicroBatch& batch, const Saved& saved) const;
 
   // Times the ops of block 0 and the embedding for B sequences of T tokens by the clock of the stream's
   // device, each as the median of three runs on memory of its own. REQUIRES: the weights have been
@@ -144,108 +161,71 @@ class Transformer {
   void cap_logits(std::span<float> logits) const;
 
  private:
-  struct Block {
-    AttentionLayer attention;
-    MlpLayer mlp;
-  };
-  int embedding_unit() const { return 0; }
-  int block_unit(size_t l) const { return static_cast<int>(l) + 1; }
   int head_unit() const { return static_cast<int>(blocks_.size()) + 1; }
-  bool has_embedding(UnitRange units) const { return units.first == embedding_unit(); }
+  static bool has_embedding(UnitRange units) { return units.first == 0; }
   bool has_head(UnitRange units) const { return units.end == head_unit() + 1; }
   // The model's index of the first block of the units, and the number of their blocks.
   static size_t first_block(UnitRange units) { return static_cast<size_t>(std::max(units.first, 1) - 1); }
   size_t block_count(UnitRange units) const {
     return static_cast<size_t>(std::min(units.end, head_unit()) - 1) - first_block(units);
   }
-  const Block& block(const Saved& saved, size_t i) const { return blocks_[first_block(saved.units) + i]; }
-  const Block& last_block(const Saved& saved) const { return block(saved, saved.attention.size() - 1); }
-  // The input of the block or norm after block i of saved.
-  static const Tensor& block_output(const Saved& saved, size_t i) {
-    return i + 1 < saved.attention.size() ? saved.attention[i + 1].x : saved.x;
-  }
-
-  // The rows of a (Vp, C) table that this rank holds.
-  TableSlice table_slice(const Tensor& rows) const { return {rows, tp_.first(vocab_rows()), vocab_rows()}; }
   const Tensor& rope_table_on(const Stream& stream) const {
     return stream.device == Device::kCuda ? device_rope_table_ : rope_table_;
   }
-  int64_t vocab_rows() const { return config_.vocab_padded(); }
   ParamSpec table_spec(const char* name, ParamRole role, int unit) const;
 
-  // The rows of the tables of positions for the rows of a batch that a cache is filled from; empty where the model has
-  // no such table.
-  struct CachedPositions {
-    Tensor rope;     // (N, D) f32
-    Tensor learned;  // (N, C)
+  enum class Use { kTraining, kEvaluation, kGeneration };
+  struct BuildOptions {
+    CacheShape caches = {};       // of generation
+    size_t least_slot_bytes = 0;  // assign_addresses
+    bool joins_products = true;   // false: to time each operation by itself
+    bool is_measured = false;     // only the bytes of a slot are wanted
   };
-  // x (n, C) = dropout(embedding of the tokens), the first block's input. cached: empty if row t has position t % T.
-  void embed(LayerContext& ctx, const Tensor& tokens, const Tensor& x,
-             const CachedPositions& cached = {}) const;
-  // Recomputes saved's blocks [begin, end), as far as their memory has been overwritten.
-  void recompute(LayerContext& ctx, const MicroBatch& batch, const Saved& saved, size_t begin,
-                 size_t end) const;
-  // Opens a unit's gradients for one section of a pass: the head's forward, or backward of the unit. What is old is
-  // overwritten by the products of the section, if it has those of all the unit's overwritten parameters, and is zeroed
-  // here otherwise.
-  void open_gradients(LayerContext& ctx, int unit, bool has_products) const;
-  // h (n, C) = output of the final norm; it is working memory if the units lack the head.
-  void run_units(LayerContext& ctx, const MicroBatch& batch, Saved& saved, const Tensor& h) const;
-  // The same for a batch of generation, with a cache per block.
-  void run_units(LayerContext& ctx, const InferBatch& batch, const CachedPositions& positions, Saved& saved,
-                 const Tensor& h, const std::vector<KvCache>& caches) const;
-  // Runs the blocks and the final norm from stage_input on. cached: of a block, in order; null in training.
-  void run_blocks(LayerContext& ctx, const DocumentMask& documents, const Tensor& rope, Saved& saved,
-                  const Tensor& h, const std::vector<CachedTokens>& cached) const;
-
-  // Scratch (layer.h). The rows of N tokens in the residual stream: this rank's (n, C), and all (N, C),
-  // which are empty if n == N.
-  Tensor own_rows(Arena& arena, int64_t N) const {
-    return arena.alloc(compute_, {tp_.rows(N), config_.width});
-  }
-  Tensor all_rows(Arena& arena, int64_t N) const {
-    return alloc_all_rows(arena, compute_, tp_.rows(N), N, config_.width);
-  }
-  struct HeadScratch {
-    Tensor h, dh;  // (N, C) the final norm's output, and its gradient, for all ranks
+  Built build(Use use, int64_t B, int64_t T, const RecomputePlan& plan, UnitRange units, Device device,
+              const BuildOptions& options) const;
+  // Returns the program of one pass of generation; the last few are kept.
+  Built infer_program(int64_t rows, UnitRange units, const CacheShape& caches, Device device) const;
+  // A decoder asks for few shapes in turn: that of its prompt, and that of single tokens.
+  struct InferPrograms {
+    static constexpr size_t kMost = 4;
+    struct Entry {
+      std::array<int64_t, 6> key;
+      Built built;
+    };
+    std::mutex mutex;
+    std::list<Entry> entries;  // the last one used first
   };
-  struct EmbeddingScratch {
-    Tensor d;      // (n, C) gradient before dropout
-    Tensor d_all;  // (N, C) gradient of the embedding's output, of all ranks
-  };
-  struct InferScratch {
-    Saved saved;
-    Tensor h;  // (n, C)
-    CachedPositions positions;
-  };
-  struct LogitScratch {
-    Tensor all;      // (N, C) h of all ranks
-    Tensor outputs;  // (N, C) the rows of it whose logits are wanted
-  };
-  HeadScratch head_scratch(Arena& arena, int64_t N, bool has_grads) const;
-  EmbeddingScratch embedding_scratch(Arena& arena, int64_t N, bool has_dropout) const;
-  InferScratch infer_scratch(Arena& arena, int64_t n, UnitRange units) const;
-  LogitScratch logit_scratch(Arena& arena, int64_t N) const {
-    return {.all = all_rows(arena, N), .outputs = arena.alloc(compute_, {N, config_.width})};
-  }
   // Writes the logits of `batch` from h, this rank's rows of the final norm's output.
   void infer_logits(LayerContext& ctx, const InferBatch& batch, const Tensor& h, const Tensor& logits) const;
-  // Measures the scratch of the embedding and the blocks. caches is as in AttentionLayer::plan_forward.
-  void plan_units(Arena& arena, int64_t B, int64_t T, bool is_training, const CacheShape& caches = {}) const;
+  struct InferScratch {
+    Tensor slot = {};
+    Tensor rope = {},
+           positions =
+               {};  // rows (N, D) f32 and (N, C) of the tables of positions; empty where the model has none
+  };
+  InferScratch infer_scratch(Arena& arena, int64_t n, const Program& program) const;
+  struct LogitScratch {
+    Tensor all;      // (N, C) h of all ranks; empty if h has all rows
+    Tensor outputs;  // (N, C) the rows of it whose logits are wanted
+  };
+  LogitScratch logit_scratch(Arena& arena, int64_t N) const;
 
   ModelConfig config_;
   DType compute_;
   TensorParallel tp_;
   ParamList params_;
-  int wte_ = -1, wpe_ = -1, lm_head_ = -1;
-  std::vector<Block> blocks_;
-  Norm final_norm_;
+  EmbeddingSpec embedding_;
+  int lm_head_ = -1;
+  std::vector<BlockLayers> blocks_;
+  NormSpec final_norm_;
   LossHead head_;
+  bool has_fp8_ = false, has_documents_ = false;
   std::vector<std::string> fp8_tensors_;
   std::vector<float> rope_;  // (context, D); empty without rotary positions
   Tensor rope_table_;
   std::optional<Arena> device_tables_;
   Tensor device_rope_table_;
+  std::shared_ptr<InferPrograms> infer_programs_ = std::make_shared<InferPrograms>();
 };
 
 }  // namespace ingot

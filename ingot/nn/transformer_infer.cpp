@@ -5,6 +5,7 @@
 
 #include "ingot/core/copy.h"
 #include "ingot/nn/transformer.h"
+#include "ingot/ops/embedding.h"
 #include "ingot/ops/matmul.h"
 
 namespace ingot {
@@ -36,12 +37,35 @@ std::vector<KvCache> Transformer::make_caches(Arena& arena, int64_t slots, int64
   return caches;
 }
 
-Transformer::InferScratch Transformer::infer_scratch(Arena& arena, int64_t n, UnitRange units) const {
-  const RecomputePlan plan = forward_only_plan(static_cast<int64_t>(block_count(units)));
-  InferScratch scratch{
-      .saved = make_saved(arena, 1, n, plan, units), .h = own_rows(arena, n), .positions = {}};
-  if (rope_table_) scratch.positions.rope = arena.alloc(DType::f32, {n, config_.head_dim});
-  if (wpe_ >= 0) scratch.positions.learned = arena.alloc(compute_, {n, config_.width});
+Transformer::Built Transformer::infer_program(int64_t rows, UnitRange units, const CacheShape& caches,
+                                              Device device) const {
+  const std::array<int64_t, 6> key{rows,         units.first,      units.end,
+                                   caches.slots, caches.positions, static_cast<int64_t>(device)};
+  const std::lock_guard lock(infer_programs_->mutex);
+  std::list<InferPrograms::Entry>& entries = infer_programs_->entries;
+  const auto found = std::ranges::find(entries, key, &InferPrograms::Entry::key);
+  if (found != entries.end()) {
+    entries.splice(entries.begin(), entries, found);
+    return found->built;
+  }
+  if (entries.size() == InferPrograms::kMost) entries.pop_back();
+  entries.push_front(
+      {key, build(Use::kGeneration, 1, rows, forward_only_plan(static_cast<int64_t>(block_count(units))),
+                  units, device, {.caches = caches})});
+  return entries.front().built;
+}
+
+Transformer::LogitScratch Transformer::logit_scratch(Arena& arena, int64_t N) const {
+  LogitScratch scratch;
+  if (tp_.rows(N) < N) scratch.all = arena.alloc(compute_, {N, config_.width});
+  scratch.outputs = arena.alloc(compute_, {N, config_.width});
+  return scratch;
+}
+
+Transformer::InferScratch Transformer::infer_scratch(Arena& arena, int64_t n, const Program& program) const {
+  InferScratch scratch{.slot = arena.alloc(DType::u8, {static_cast<int64_t>(program.slot_bytes())})};
+  if (rope_table_) scratch.rope = arena.alloc(DType::f32, {n, config_.head_dim});
+  if (embedding_.positions >= 0) scratch.positions = arena.alloc(compute_, {n, config_.width});
   return scratch;
 }
 
@@ -52,10 +76,15 @@ size_t Transformer::infer_scratch_bytes(int64_t n, const CacheShape& caches, Dev
   // own for single tokens.
   for (const int64_t rows : {n, n - 1, n - n % tp_.count, int64_t{1}}) {
     if (rows < 1) continue;
+    const Built built = infer_program(rows, all_units(), caches, device);
     Arena arena("inference plan", memory_of(device));
-    own_rows(arena, rows);  // x of infer_units, which a pipeline takes from the same arena
-    infer_scratch(arena, rows, all_units());
-    plan_units(arena, 1, rows, false, caches);
+    arena.alloc(compute_, {tp_.rows(rows),
+                           config_.width});  // x of infer_units, which a pipeline takes from the same arena
+    infer_scratch(arena, rows, *built.program);
+    {
+      const ScratchScope scope(arena);
+      arena.alloc(DType::u8, {static_cast<int64_t>(built.program->scratch_bytes())});
+    }
     logit_scratch(arena, rows);
     most = std::max(most, arena.peak_bytes());
   }
@@ -67,42 +96,40 @@ void Transformer::infer(LayerContext& ctx, const InferBatch& batch, const std::v
   infer_units(ctx, batch, all_units(), {}, caches, logits);
 }
 
-void Transformer::run_units(LayerContext& ctx, const InferBatch& batch, const CachedPositions& positions,
-                            Saved& saved, const Tensor& h, const std::vector<KvCache>& caches) const {
-  // Gathers the rows of the tables of positions, so that the kernels need not know that the rows are of several
-  // sequences.
-  const auto gather = [&](const Tensor& rows, const Tensor& table) {
-    embedding_forward(rows, batch.positions(), table, {}, batch.rows(), 0, ctx.stream);
-  };
-  if (positions.rope) gather(positions.rope, rope_table_on(ctx.stream));
-  if (has_embedding(saved.units)) {
-    if (positions.learned) {
-      ctx.params.prefetch(embedding_unit());
-      gather(positions.learned, ctx.params.weight(wpe_));
-    }
-    embed(ctx, batch.tokens().reshape({1, batch.rows()}), stage_input(saved), positions);
-  }
-  std::vector<CachedTokens> cached;
-  for (size_t l = 0; l < saved.attention.size(); ++l)
-    cached.push_back({caches[first_block(saved.units) + l], batch});
-  run_blocks(ctx, {}, positions.rope, saved, h, cached);
-}
-
 void Transformer::infer_units(LayerContext& ctx, const InferBatch& batch, UnitRange units, const Tensor& x,
                               const std::vector<KvCache>& caches, const Tensor& logits) const {
   INGOT_CHECK(caches.size() == blocks_.size(), "Transformer::infer: {} caches for {} blocks", caches.size(),
               blocks_.size());
   const ScratchScope scope(ctx.scratch);
-  auto [saved, own, positions] = infer_scratch(ctx.scratch, batch.rows(), units);
-  if (!has_embedding(units)) copy(stage_input(saved), x, ctx.stream);
-  run_units(ctx, batch, positions, saved, own, caches);
-  if (!has_head(units)) return copy(x, saved.x, ctx.stream);
-  infer_logits(ctx, batch, own, logits);
+  const Built built = infer_program(batch.rows(), units, {caches.front().slots(), caches.front().positions()},
+                                    ctx.stream.device);
+  const auto [slot, rope, positions] = infer_scratch(ctx.scratch, batch.rows(), *built.program);
+  // Gathers the rows of the tables of positions, so that the kernels need not know that the rows are of several
+  // sequences.
+  const auto gather = [&](const Tensor& rows, const Tensor& table) {
+    embedding_forward(rows, batch.positions(), table, {}, batch.rows(), 0, ctx.stream);
+  };
+  if (rope) gather(rope, rope_table_on(ctx.stream));
+  if (has_embedding(units) && positions) {
+    ctx.params.prefetch(0);
+    gather(positions, ctx.params.weight(embedding_.positions));
+  }
+  if (!has_embedding(units)) copy(built.program->tensor(built.input, slot), x, ctx.stream);
+  const MicroBatch tokens{
+      .tokens = batch.tokens().reshape({1, batch.rows()}), .targets = {}, .doc_start = {}};
+  built.program->run(Section::kForward, slot, ctx,
+                     {.batch = &tokens,
+                      .rope_table = rope,
+                      .infer = &batch,
+                      .caches = &caches,
+                      .positions = has_embedding(units) ? positions : Tensor{}});
+  if (!has_head(units)) return copy(x, built.program->tensor(built.x, slot), ctx.stream);
+  infer_logits(ctx, batch, built.program->tensor(built.norm, slot), logits);
 }
 
 void Transformer::infer_logits(LayerContext& ctx, const InferBatch& batch, const Tensor& own,
                                const Tensor& logits) const {
-  const int64_t N = batch.rows(), outputs = batch.output_rows(), Vp = vocab_rows();
+  const int64_t N = batch.rows(), outputs = batch.output_rows(), Vp = config_.vocab_padded();
   const LogitScratch scratch = logit_scratch(ctx.scratch, N);
   const Tensor all = scratch.all ? scratch.all : own;
   ctx.region.enter(all, own, ctx.stream);

@@ -89,19 +89,32 @@ int64_t Pipeline::blocks(int chunk) const {
 }
 
 // Makes a slot for each micro-batch that is in flight at one time.
-std::vector<Pipeline::Slot> Pipeline::make_slots(Arena& arena, int chunk, RecomputePlan plan) const {
-  const UnitRange range = units(chunk);
-  if (range.first > 0) plan.keeps_embedding = true;
-  const int64_t in_flight = micros_in_flight(list_, config_.shape.chunks)[static_cast<size_t>(chunk)];
-  std::vector<Slot> slots(static_cast<size_t>(in_flight));
-  for (Slot& slot : slots)
-    slot.saved = model_.make_saved(arena, config_.batch.batch, config_.batch.context, plan, range);
+std::vector<Pipeline::Slot> Pipeline::make_slots(Arena& arena, int chunk, const RecomputePlan& plan) const {
+  std::vector<Slot> slots(in_flight(chunk));
+  slots.front().saved = model_.make_saved(arena, config_.batch.batch, config_.batch.context,
+                                          of_stage(plan, chunk), units(chunk));
+  for (size_t i = 1; i < slots.size(); ++i) {
+    slots[i].saved = slots.front().saved;
+    slots[i].saved.take_slot(arena);
+  }
   return slots;
+}
+
+size_t Pipeline::in_flight(int chunk) const {
+  return static_cast<size_t>(micros_in_flight(list_, config_.shape.chunks)[static_cast<size_t>(chunk)]);
+}
+
+// The plan of a stage keeps its input, because what came from another stage cannot be made again.
+RecomputePlan Pipeline::of_stage(RecomputePlan plan, int chunk) const {
+  plan.keeps_embedding |= units(chunk).first > 0;
+  return plan;
 }
 
 size_t Pipeline::slot_bytes(int chunk, const RecomputePlan& plan) const {
   Arena measure("pipeline plan", arena_memory());
-  make_slots(measure, chunk, plan);
+  const size_t bytes = model_.slot_bytes(config_.batch.batch, config_.batch.context, of_stage(plan, chunk),
+                                         units(chunk), measure.device());
+  for (size_t i = 0; i < in_flight(chunk); ++i) measure.alloc(DType::u8, {static_cast<int64_t>(bytes)});
   return measure.peak_bytes();
 }
 
@@ -148,9 +161,9 @@ Pipeline::Memory Pipeline::make_memory(Arena& arena) const {
     if (feed_.is_on_device() && config_.batch.document_mask)
       batch.first_rows = arena.alloc(DType::i32, {DeviceFeed::most_first_rows(config_.batch)});
   }
-  const Transformer::Saved& any = memory.slots.front().front().saved;
-  memory.activation = arena.alloc(any.x.dtype, any.x.shape);
-  memory.gradient = arena.alloc(any.d.dtype, any.d.shape);
+  const Shape rows{model_.tp().rows(shape[0] * shape[1]), model_.config().width};
+  memory.activation = arena.alloc(model_.compute(), rows);
+  memory.gradient = arena.alloc(model_.compute(), rows);
   return memory;
 }
 
@@ -246,17 +259,17 @@ LossSums Pipeline::forward_pass(const PipelineOp& op, const ExecutorStep& step) 
     sums = model_.forward(ctx, micro, own.saved, step.grad_scale, op.micro == 0 ? step.checked_tokens : 0);
     if (step.after_forward) step.after_forward(own.saved, micro, sums);
   });
-  bring_back(own, op.chunk, step.results, step.stream);
+  bring_back(own.saved.in_training.sums, op.chunk, step.results, step.stream);
   return sums;
 }
 
 // On a device the last stage has the losses there.
-void Pipeline::bring_back(const Slot& own, int chunk, StepResultRing* results, Stream& stream) {
+void Pipeline::bring_back(const Tensor& sums, int chunk, StepResultRing* results, Stream& stream) {
   if (!is_last(stage(chunk))) return;
   if (results)
-    results->add(own.saved.sums, stream);
+    results->add(sums, stream);
   else
-    feed_.bring_back(own.saved.sums, stream);
+    feed_.bring_back(sums, stream);
 }
 
 void Pipeline::backward_pass(const PipelineOp& op, const ExecutorStep& step) {
@@ -275,21 +288,22 @@ LossSums Pipeline::perform(const PipelineOp& op, const ExecutorStep& step) {
   switch (op.kind) {
     case Kind::kReceiveActivation:
       own.gradient.wait();
-      take(activation_inbox_, model_.stage_input(own.saved), step.stream);
+      take(activation_inbox_, own.saved.in_training.input, step.stream);
       break;
     case Kind::kForward:
       return forward_pass(op, step);
     case Kind::kSendActivation:
-      own.activation = send(activations_.on(is_direct_), own.saved.x, next());
+      own.activation = send(activations_.on(is_direct_), own.saved.in_training.x, next());
       break;
     case Kind::kReceiveGradient:
-      take(gradient_inbox_, own.saved.d, step.stream);
+      own.activation.wait();
+      take(gradient_inbox_, own.saved.in_training.d_x, step.stream);
       break;
     case Kind::kBackward:
       backward_pass(op, step);
       break;
     case Kind::kSendGradient:
-      own.gradient = send(gradients_.on(is_direct_), own.saved.d, previous());
+      own.gradient = send(gradients_.on(is_direct_), own.saved.in_training.d_input, previous());
       break;
   }
   return {};
@@ -389,11 +403,11 @@ LossSums Pipeline::forward(LayerContext& ctx, const Batch& batch) {
   LossSums sums;
   for (int chunk = 0; chunk < config_.shape.chunks; ++chunk) {
     Slot& own = slot({.kind = Kind::kForward, .micro = evaluated_, .chunk = chunk});
-    if (stage(chunk) > 0) messages.receive(messages.name(), model_.stage_input(own.saved), previous());
     own.activation.wait();
+    if (stage(chunk) > 0) messages.receive(messages.name(), own.saved.in_evaluation.input, previous());
     sums.add(model_.forward(ctx, micro, own.saved, 0));
-    bring_back(own, chunk, nullptr, ctx.stream);
-    if (!is_last(stage(chunk))) own.activation = send(messages, own.saved.x, next());
+    bring_back(own.saved.in_evaluation.sums, chunk, nullptr, ctx.stream);
+    if (!is_last(stage(chunk))) own.activation = send(messages, own.saved.in_evaluation.x, next());
   }
   ++evaluated_;
   if (!feed_.is_on_device()) return sums;
@@ -402,8 +416,10 @@ LossSums Pipeline::forward(LayerContext& ctx, const Batch& batch) {
   return sums;
 }
 
-void Pipeline::set_recompute(const RecomputePlan& /*plan*/) {
-  fail(ErrorKind::kInternal, "Pipeline: the recompute plan is fixed");
+std::vector<const Transformer::Saved*> Pipeline::parts() const {
+  std::vector<const Transformer::Saved*> parts;
+  for (const std::vector<Slot>& slots : memory_.slots) parts.push_back(&slots.front().saved);
+  return parts;
 }
 
 void Pipeline::infer(LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,

@@ -54,7 +54,7 @@ class Pipeline final : public Executor {
   LossSums forward(LayerContext& ctx, const Batch& batch) override;
   void infer(LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
              const Tensor& logits) override;
-  void set_recompute(const RecomputePlan& plan) override;
+  std::vector<const Transformer::Saved*> parts() const override;
 
   // The list for a step of the most micro-batches.
   const std::vector<PipelineOp>& list() const { return list_; }
@@ -85,7 +85,9 @@ class Pipeline final : public Executor {
     Tensor activation, gradient;           // buffers of the inboxes
   };
   Memory make_memory(Arena& arena) const;
-  std::vector<Slot> make_slots(Arena& arena, int chunk, RecomputePlan plan) const;
+  std::vector<Slot> make_slots(Arena& arena, int chunk, const RecomputePlan& plan) const;
+  size_t in_flight(int chunk) const;  // micro-batches
+  RecomputePlan of_stage(RecomputePlan plan, int chunk) const;
   size_t slot_bytes(int chunk, const RecomputePlan& plan) const;  // all slots of the chunk together
   int64_t blocks(int chunk) const;
   ingot::Memory arena_memory() const {
@@ -115,7 +117,7 @@ class Pipeline final : public Executor {
   void expect(Inbox& inbox, const Route& route, PipelineOp::Kind kind, const std::vector<PipelineOp>& list);
   void post(Inbox& inbox);
   void take(Inbox& inbox, const Tensor& t, Stream& stream);
-  void bring_back(const Slot& own, int chunk, StepResultRing* results, Stream& stream);
+  void bring_back(const Tensor& sums, int chunk, StepResultRing* results, Stream& stream);
   LossSums perform(const PipelineOp& op, const ExecutorStep& step);
   void begin_graphs(const ExecutorStep& step);
   void submit(const PipelineOp& op, const ExecutorStep& step,

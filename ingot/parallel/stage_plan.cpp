@@ -59,15 +59,15 @@ struct Sample {
   Fp8State fp8;
   std::vector<Transformer::Saved> saved;  // per unit
   MicroBatch batch;                       // all tokens are 0
-  Arena scratch, activations;
+  Arena activations, scratch;
   Stream& stream;
 
   Sample(const RunConfig& run, const ModelConfig& config, int64_t B, const TensorParallel& tp, Stream& at)
       : model(config, run.precision.compute, run.head, {}, tp),
         params(model.params(), run.precision.compute, true, Masters::kF32, at.device),
         fp8(model.fp8_tensors(), 0, 0),
-        scratch("scratch", model.scratch_bytes(B, config.context, true, at.device), memory_of(at.device)),
         activations("activations", activation_bytes(B, at.device), memory_of(at.device)),
+        scratch("scratch", scratch_bytes(), memory_of(at.device)),
         stream(at) {
     make(activations, B);
     fill_zero(batch.tokens, stream);
@@ -92,6 +92,11 @@ struct Sample {
     Arena measure("activations plan", memory_of(device));
     make(measure, B);
     return measure.peak_bytes();
+  }
+  size_t scratch_bytes() const {
+    size_t most = 0;
+    for (const Transformer::Saved& unit : saved) most = std::max(most, unit.scratch_bytes());
+    return most;
   }
   void run(int unit) {
     Region alone;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ingot/data/loader.h"
+#include "ingot/nn/program/program_text.h"
 #include "ingot/parallel/parallelize.h"
 #include "ingot/train/trainer.h"
 
@@ -53,6 +54,16 @@ class RecordedTrainer {
     return record;
   }
 
+  std::string text() const {
+    const Layout& layout = trainer_.layout();
+    std::string text;
+    for (const Transformer::Saved* part : layout.executor->parts())
+      text += fmt::format("units {} to {}, {} sequences of {} tokens: ", part->units.first,
+                          part->units.end - 1, part->B, part->T) +
+              program_text(*part->training.program, layout.model->params());
+    return text;
+  }
+
  private:
   int64_t micros_;
   StepRecorder recorder_;
@@ -83,6 +94,11 @@ StepRecord record_step(const RunConfig& config, const MeshShape& shape, int rank
   RecordedTrainer trainer(without_check(config), shape, rank, Backing::kAddresses, known);
   trainer.step();  // gathers weights that later steps find gathered
   return trainer.step();
+}
+
+std::string text_of_programs(const RunConfig& config, const MeshShape& shape, int rank,
+                             const KnownToRanks& known) {
+  return RecordedTrainer(config, shape, rank, Backing::kAddresses, known).text();
 }
 
 void tell_others(const RunConfig& config, const MeshShape& shape, int rank, const KnownToRanks& known) {

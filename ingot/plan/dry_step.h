@@ -2,6 +2,7 @@
 // for every rank and runs a step on addresses without memory (plan/step_record.h).
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "ingot/comm/mesh.h"
@@ -26,6 +27,10 @@ Mesh::MakeGroup recorded_groups(StepRecorder& recorder, const RunConfig& config,
 // milliseconds. config.model.vocab must be set. Throws what the trainer throws for an invalid configuration.
 StepRecord record_step(const RunConfig& config, const MeshShape& shape, int rank,
                        const KnownToRanks& known = {});
+
+// Returns the operations of a micro-batch on one rank as text (nn/program/program_text.h), for each chunk of its stage.
+std::string text_of_programs(const RunConfig& config, const MeshShape& shape, int rank,
+                             const KnownToRanks& known = {});
 
 // Constructs the trainer of a rank and notes what it tells the others meanwhile. What it tells may depend on
 // what it hears, so the ranks are called in rounds; two rounds are enough for distributed Muon.

@@ -84,6 +84,18 @@ void tell_all_ranks(const RunConfig& config, const MeshShape& shape, const Known
     for (int rank = 0; rank < shape.size(); ++rank) tell_others(config, shape, rank, known);
 }
 
+std::string programs_text(const RunConfig& config) {
+  const MeshShape shape = mesh_shape(config.parallel);
+  std::string text;
+  int stages = 0;
+  for (int rank = 0; rank < shape.size(); ++rank) {
+    if (place_of(shape, rank).stage < stages) continue;
+    ++stages;
+    text += fmt::format("rank {}, ", rank) + text_of_programs(config, shape, rank);
+  }
+  return text;
+}
+
 JobRecord record_job(const RunConfig& config, const std::vector<double>& unit_costs) {
   JobRecord job;
   job.shape = mesh_shape(config.parallel);

@@ -35,6 +35,10 @@ void tell_all_ranks(const RunConfig& config, const MeshShape& shape, const Known
 // Records a step of every class. config.model.vocab must be set. unit_costs: as in KnownToRanks.
 JobRecord record_job(const RunConfig& config, const std::vector<double>& unit_costs = {});
 
+// Returns the operations of a micro-batch on the first rank of every stage as text (nn/program/program_text.h).
+// config.model.vocab must be set.
+std::string programs_text(const RunConfig& config);
+
 // costs: those of the ranks of a class.
 RankPrograms make_programs(const JobRecord& job, const std::function<const OpCosts&(int rank_class)>& costs);
 

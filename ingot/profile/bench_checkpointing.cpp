@@ -7,6 +7,7 @@
 #include "ingot/parallel/parallelize.h"
 #include "ingot/profile/bench_data.h"
 #include "ingot/run/run.h"
+#include "ingot/train/local_executor.h"
 #include "ingot/train/trainer.h"
 
 namespace ingot {
@@ -84,7 +85,7 @@ CheckpointingBench bench_checkpointing(const RunConfig& given, int64_t rounds) {
   std::vector<std::vector<double>> times_ms(all.size()), ratios(all.size()), recompute_ms(all.size());
   for (int64_t round = -1; round < rounds; ++round)  // round -1 warms up memory, primitives and caches
     for (size_t i = 0; i < all.size(); ++i) {
-      trainer.layout().executor->set_recompute(plans[i]);
+      dynamic_cast<LocalExecutor&>(*trainer.layout().executor).set_recompute(plans[i]);
       trainer.trace().reset();
       const bench::Clock::time_point start = bench::Clock::now();
       trainer.step(loader, {.lr = lr});

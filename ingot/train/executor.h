@@ -64,10 +64,15 @@ class Executor {
   virtual void infer(LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
                      const Tensor& logits) = 0;
 
-  // Sets what forward keeps for backward from now on. REQUIRES: it fits the activation memory, whose size
-  // follows from the plan of the constructor. A pipeline's plan is fixed.
-  virtual void set_recompute(const RecomputePlan& plan) = 0;
   const RecomputePlan& recompute() const { return recompute_; }
+  // The memory of one micro-batch for each part of the model that this rank runs by itself: the chunks of a pipeline.
+  virtual std::vector<const Transformer::Saved*> parts() const = 0;
+  // Scratch of the context of run and forward.
+  size_t scratch_bytes() const {
+    size_t most = 0;
+    for (const Transformer::Saved* part : parts()) most = std::max(most, part->scratch_bytes());
+    return most;
+  }
 
   // The memory of activations and batches; the activations come first.
   const std::vector<const Arena*>& arenas() const { return arenas_; }

@@ -23,12 +23,15 @@ class MasterStore final : public ParamStore {
   UnitBuffers buffers_;
 };
 
-HeadConfig exact_head(const HeadConfig& trained) {
+// tokens: of a micro-batch, all of which are checked.
+HeadConfig exact_head(const HeadConfig& trained, int64_t tokens) {
   HeadConfig head;
   head.kind = HeadKind::kDense;
   head.precision = HeadDtype::kF32;
   head.z_loss = trained.z_loss;
   head.label_smoothing = trained.label_smoothing;
+  head.raw_ce_every = trained.raw_ce_every;
+  head.raw_ce_tokens = tokens;
   return head;
 }
 
@@ -55,7 +58,7 @@ ForwardCheck::ForwardCheck(const RunConfig& config, const BatchShape& shape)
                   (config.head.raw_ce_tokens + check_length(config) - 1) / check_length(config))),
       T_(check_length(config)),
       has_documents_(shape.document_mask),
-      model_(config.model.resolved(), DType::f32, exact_head(config.head)) {}
+      model_(config.model.resolved(), DType::f32, exact_head(config.head, B_ * T_)) {}
 
 ForwardCheck::Memory ForwardCheck::lay_out(Arena& arena) const {
   Memory memory;
@@ -68,8 +71,8 @@ ForwardCheck::Memory ForwardCheck::lay_out(Arena& arena) const {
 
 size_t ForwardCheck::scratch_bytes() const {
   Arena measure("forward check");
-  lay_out(measure);
-  return measure.peak_bytes() + model_.scratch_bytes(B_, T_, true);
+  const size_t pass = lay_out(measure).saved.scratch_bytes();
+  return measure.peak_bytes() + pass;
 }
 
 void ForwardCheck::compare(RawLoss& raw, const Tensor& losses, const MicroBatch& batch,

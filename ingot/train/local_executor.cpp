@@ -18,15 +18,16 @@ LocalExecutor::LocalExecutor(const Transformer& model, const LocalExecutorConfig
       feed_(config.device, config.shape, config.micros, config.backing) {
   arenas_.push_back(&activations_);
   for (const Arena* arena : feed_.arenas()) arenas_.push_back(arena);
-  set_recompute(config.recompute);
+  set_recompute(config.recompute, 0);
 }
 
-void LocalExecutor::set_recompute(const RecomputePlan& plan) {
+void LocalExecutor::set_recompute(const RecomputePlan& plan, size_t least_slot_bytes) {
   activations_.release_to(0);
   passes_seen_.clear();
   graphs_.clear();
   recompute_ = plan;
-  saved_ = model_.make_saved(activations_, config_.shape.batch, config_.shape.context, plan);
+  saved_ = model_.make_saved(activations_, config_.shape.batch, config_.shape.context, plan,
+                             model_.all_units(), least_slot_bytes);
 }
 
 bool LocalExecutor::run(const ExecutorStep& step) {
@@ -41,9 +42,9 @@ bool LocalExecutor::run(const ExecutorStep& step) {
     step.params.begin_micro(step.only < 0 && micro + 1 == step.micros);
     submit_micro(step, micro, batch, micro == first);
     if (step.results)
-      step.results->add(saved_.sums, step.stream);
+      step.results->add(saved_.in_training.sums, step.stream);
     else
-      feed_.bring_back(saved_.sums, step.stream);
+      feed_.bring_back(saved_.in_training.sums, step.stream);
   }
   return true;
 }
@@ -84,7 +85,7 @@ LossSums LocalExecutor::losses(Stream& stream) {
 
 LossSums LocalExecutor::forward(LayerContext& ctx, const Batch& batch) {
   sums_ = model_.forward(ctx, feed_.send(batch, ctx.stream), saved_, 0);
-  feed_.bring_back(saved_.sums, ctx.stream);
+  feed_.bring_back(saved_.in_evaluation.sums, ctx.stream);
   return losses(ctx.stream);
 }
 

@@ -38,12 +38,16 @@ class LocalExecutor final : public Executor {
   LossSums forward(LayerContext& ctx, const Batch& batch) override;
   void infer(LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
              const Tensor& logits) override;
-  void set_recompute(const RecomputePlan& plan) override;
+  // Sets what forward keeps for backward from now on, for benchmarks. REQUIRES: it fits the activation memory, whose size
+  // follows from the plan of the constructor.
+  void set_recompute(const RecomputePlan& plan) { set_recompute(plan, activations_.capacity_bytes()); }
+  std::vector<const Transformer::Saved*> parts() const override { return {&saved_}; }
 
  private:
   bool has_graphs(const ExecutorStep& step) const {
     return step.results && config_.graphs.has_graphs && !passes_seen_.empty();
   }
+  void set_recompute(const RecomputePlan& plan, size_t least_slot_bytes);
   void run_micro(LayerContext& ctx, const ExecutorStep& step, int64_t micro, const MicroBatch& batch);
   void submit_micro(const ExecutorStep& step, int64_t micro, const MicroBatch& batch, bool is_first);
 

@@ -49,23 +49,22 @@ struct Residual {
   Tensor x;
   int unit;
   const char* what;
-  bool is_overwritten = false;  // activation checkpointing: a later residual uses the same memory
+  bool is_overwritten;  // activation checkpointing: another value uses the same memory
 };
 
 std::vector<Residual> residual_stream(const Transformer::Saved& saved) {
+  const Program& program = *saved.training.program;
   std::vector<Residual> all;
-  if (saved.units.first == 0)
-    all.push_back(
-        {saved.attention.empty() ? saved.x : saved.attention.front().x, 0, "output of the embedding"});
-  for (size_t l = 0; l < saved.attention.size(); ++l) {
-    const int unit = std::max(saved.units.first, 1) + static_cast<int>(l);
-    const bool is_last = l + 1 == saved.attention.size();
-    all.push_back({saved.mlp[l].x, unit, "output of attention"});
-    all.push_back({is_last ? saved.x : saved.attention[l + 1].x, unit, "output of the MLP"});
-  }
-  for (size_t i = 0; i < all.size(); ++i)
-    for (size_t j = i + 1; j < all.size(); ++j)
-      if (!all[i].x || all[i].x.data == all[j].x.data) all[i].is_overwritten = true;
+  for (size_t i = 0; i < program.border(); ++i)
+    for (const ValueId id : program.ops()[i].out) {
+      if (id == kNoValue || program.values()[static_cast<size_t>(id)].role != Role::kStream) continue;
+      const Scope& scope = program.values()[static_cast<size_t>(id)].scope;
+      if (!all.empty() && scope.unit == 0) all.pop_back();  // the embedding's last value is its output
+      const char* what = scope.half == Half::kAttention ? "output of attention"
+                         : scope.half == Half::kMlp     ? "output of the MLP"
+                                                        : "output of the embedding";
+      all.push_back({program.tensor(id, saved.slot), scope.unit, what, !program.is_intact(id)});
+    }
   return all;
 }
 
@@ -109,7 +108,8 @@ std::optional<NonFinitePlace> first_non_finite(TrainingStore& params, const Tran
   const int head = list.units() - 1;
   if (saved.units.end <= head) return found;
   if (!found) found = bad_weight(params, head, finder);
-  if (!found && !finder.is_all_finite(saved.losses)) found = NonFinitePlace{layer_name(list, head), "losses"};
+  if (!found && !finder.is_all_finite(saved.in_training.losses))
+    found = NonFinitePlace{layer_name(list, head), "losses"};
   return found;
 }
 

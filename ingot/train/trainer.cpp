@@ -60,11 +60,10 @@ Trainer::Trainer(const RunConfig& config, Layout layout)
              .loss_scaler = config.precision.compute == DType::f16 ? LossScaler(config.precision.loss_scale)
                                                                    : LossScaler()},
       forward_check_(ForwardCheck::make(config, *layout_.params, *layout_.model, layout_.batch_shape)),
-      scratch_("scratch",
-               std::max(layout_.model->scratch_bytes(layout_.batch_shape.batch, config.model.context, true,
-                                                     layout_.stream->device),
-                        forward_check_ ? forward_check_->scratch_bytes() : 0),
-               memory_of(layout_.stream->device), layout_.stream->backing),
+      scratch_(
+          "scratch",
+          std::max(layout_.executor->scratch_bytes(), forward_check_ ? forward_check_->scratch_bytes() : 0),
+          memory_of(layout_.stream->device), layout_.stream->backing),
       loss_watch_(config) {
   Stream& stream = *layout_.stream;
   // Shards are whole only while they are used, and a stage has the weights of its units.

@@ -93,7 +93,7 @@ void Trainer::submit(Loader& loader, const StepOrder& order) {
     if (step.checked_tokens > 0 && forward_check_)
       step.after_forward = [&, is_first = true](const Transformer::Saved& saved, const MicroBatch& batch,
                                                 LossSums& sums) mutable {
-        if (is_first) forward_check_->compare(sums.raw, saved.losses, batch, step.context(0));
+        if (is_first) forward_check_->compare(sums.raw, saved.in_training.losses, batch, step.context(0));
         is_first = false;
       };
   }

@@ -154,6 +154,18 @@ TEST_F(ProgramTest, PrintConfigResolvesAndReadsBack) {
   EXPECT_EQ(ingot("train " + path("again.toml") + " --print-config").output, first.output);
 }
 
+TEST_F(ProgramTest, PrintProgramListsTheOperationsOfEveryStage) {
+  const Outcome one = ingot("train tiny-llama --print-program");
+  ASSERT_EQ(one.exit_code, 0) << one.output;
+  EXPECT_THAT(one.output,
+              AllOf(HasSubstr("rank 0, units 0 to 3"), HasSubstr("attention(blocks.1.attention.qkv)"),
+                    HasSubstr("kept for attention_backward"), Not(HasSubstr("rank 1"))));
+  const Outcome two = ingot("train tiny-llama --print-program --set parallel.pp=2 --set parallel.tp=2");
+  ASSERT_EQ(two.exit_code, 0) << two.output;
+  EXPECT_THAT(two.output, AllOf(HasSubstr("rank 0, units 0 to"), HasSubstr("rank 2, units"),
+                                HasSubstr("split by columns"), Not(HasSubstr("rank 1,"))));
+}
+
 // The disk fills up during a run. The run tries to save again until its end, where a failed save is an
 // error. The last checkpoint stays intact, and once there is room the run can be resumed and reaches the
 // weights of an undisturbed run.

@@ -78,7 +78,7 @@ TEST(LossHead, EveryKindAndPrecisionMatchesThePlainHead) {
   for (DType compute : {DType::f32, DType::bf16, DType::f16}) {
     Rig plain({}, compute);
     const LossSums want = plain.forward(grad_scale);
-    const Doubles want_d = to_doubles(plain.saved.d), want_dw = plain.head_gradient();
+    const Doubles want_d = to_doubles(plain.saved.in_training.d), want_dw = plain.head_gradient();
     for (HeadKind kind : {HeadKind::kDense, HeadKind::kChunked, HeadKind::kRecompute})
       for (HeadDtype precision : {HeadDtype::kCompute, HeadDtype::kF32, HeadDtype::kBf16, HeadDtype::kFp8})
         for (HeadAccumulation accumulation : {HeadAccumulation::kF32, HeadAccumulation::kKahan}) {
@@ -94,7 +94,7 @@ TEST(LossHead, EveryKindAndPrecisionMatchesThePlainHead) {
                                                                  : unit_roundoff(DType::bf16);
           EXPECT_NEAR(got.loss, want.loss, std::max(2 * rounding, 1e-5) * want.loss);
           EXPECT_EQ(got.counted, want.counted);
-          EXPECT_LT(relative_distance(to_doubles(rig.saved.d), want_d), 2 * rounding + 1e-6);
+          EXPECT_LT(relative_distance(to_doubles(rig.saved.in_training.d), want_d), 2 * rounding + 1e-6);
           EXPECT_LT(relative_distance(rig.head_gradient(), want_dw), 2 * rounding + 1e-6);
         }
   }

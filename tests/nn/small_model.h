@@ -75,11 +75,12 @@ struct SmallModel {
     store.refresh_compute(stream);
   }
   // Dropout is that of the config, for a micro-batch that begins at first_row of the global batch.
-  LayerContext context(int64_t first_row = 0) {
+  LayerContext context(int64_t first_row = 0) { return context(first_row, scratch); }
+  LayerContext context(int64_t first_row, Arena& scratch_of_pass) {
     return {
         .params = store,
         .region = region,
-        .scratch = scratch,
+        .scratch = scratch_of_pass,
         .stream = stream,
         .dropout = {
             .p = static_cast<float>(model.config().dropout), .seed = 3, .step = 7, .first_row = first_row}};

@@ -352,7 +352,7 @@ TEST_F(TrainingTest, DocumentsDoNotLeak) {
                                .targets = Tensor(targets.data(), DType::i32, {1, T}),
                                .doc_start = has_mask ? Tensor(starts.data(), DType::i32, {1, T}) : Tensor{}};
         model.forward(ctx, batch, saved, 0);
-        const float* all = saved.losses.as<float>();
+        const float* all = saved.in_evaluation.losses.as<float>();
         losses.emplace_back(all, all + T);
       }
       const std::vector<float> first(losses[0].begin() + cut, losses[0].end());

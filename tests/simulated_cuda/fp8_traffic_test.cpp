@@ -35,12 +35,12 @@ class Fp8Traffic : public ::testing::Test, protected OnCuda {
     Tensor x = own_x, dy = own_dy;
     const OnDevice y = result(DType::bf16, {kN, kOut}), dx = result(DType::bf16, {kN, kIn});
     const OnDevice dw = put(random_tensor(DType::f32, {kOut, kIn}, 4));
-    const OnDevice all_codes = result(DType::f8e4m3, {kIn + 1, kN});  // as of make_codes
+    const OnDevice all_codes = result(DType::f8e4m3, {kIn + 1, kN});
     const Tensor codes = kept == Kept::kCodes ? all_codes.tensor() : Tensor{};
     if (kept == Kept::kCodes) state.hold_weights({{1, {kOut, kIn}}}, stream);
     if (amax == Amax::kOfProducer) {
-      x = linear.with_x_amax(x, state);
-      dy = linear.with_dy_amax(dy, state);
+      x = x.with_amax(state.next_amax(0));
+      dy = dy.with_amax(state.next_amax(2));
       cuda::raise_amax(x, stream);
       cuda::raise_amax(dy, stream);
     }

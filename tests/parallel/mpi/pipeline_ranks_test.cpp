@@ -74,7 +74,7 @@ struct Replica {
         plan(given),
         list(model.params().keeping([&](int unit) { return keeps(unit); })),
         store(list, compute),
-        scratch("scratch", model.scratch_bytes(kB, kT, true)) {
+        scratch("scratch", size_t{1} << 20) {  // more than any stage takes
     if (plan.ranks > 1) {
       store.place(model.params(),
                   {.is_owner = [this](int unit) { return plan.owner(unit) == world->rank(); }});

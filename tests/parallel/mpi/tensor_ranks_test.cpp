@@ -98,7 +98,7 @@ class Share {
         store_(model_.params(), setup.compute),
         fp8_(model_.fp8_tensors(), 4, 0),
         plan_(recompute_plan(setup.recompute, setup.model.layers)),
-        scratch_("scratch", model_.scratch_bytes(kB, T(), true)),
+        scratch_("scratch", model_.scratch_bytes(kB, T(), plan_, model_.all_units(), Device::kCpu)),
         activations_("activations", activation_bytes()) {
     init_params(store_, 11);
     // Scales the weights to the size that training gives them, where the model's function is far from linear.
@@ -126,7 +126,7 @@ class Share {
     ctx.fp8 = model_.fp8_tensors().empty() ? nullptr : &fp8_;
     const LossSums sums = model_.forward(ctx, batch, saved, 0.5f, 8);
     model_.backward(ctx, batch, saved);
-    losses_.assign(saved.losses.as<float>(), saved.losses.as<float>() + N);
+    losses_.assign(saved.in_training.losses.as<float>(), saved.in_training.losses.as<float>() + N);
     return sums;
   }
 

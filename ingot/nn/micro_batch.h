@@ -1,0 +1,16 @@
+// A micro-batch of training.
+#pragma once
+
+#include "ingot/core/tensor.h"
+
+namespace ingot {
+
+// One micro-batch, on the stream's device. N = B*T.
+struct MicroBatch {
+  Tensor tokens;     // (B, T) i32
+  Tensor targets;    // (B, T) i32, kIgnoreIndex where nothing is predicted
+  Tensor doc_start;  // (B, T) i32: position in the row where the token's document begins; empty: one document
+  Tensor first_rows = {};  // on a device, with doc_start: AttentionConfig::first_rows, or empty
+};
+
+}  // namespace ingot

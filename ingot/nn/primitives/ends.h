@@ -1,0 +1,25 @@
+// The ends of the model: the embedding, and the loss head.
+#pragma once
+
+#include "ingot/nn/loss_head.h"
+#include "ingot/nn/program/builder.h"
+
+namespace ingot {
+
+struct EmbeddingSpec {
+  int table = -1, positions = -1;  // parameters (Vp, C), this rank's rows, and (context, C); -1: none
+  int64_t Vp = 0, C = 0;           // of the whole table
+};
+
+// Returns the embedding of the tokens, as the residual stream lies on the ranks.
+ValueId embedding(Builder& b, const EmbeddingSpec& spec);
+
+// What the head leaves.
+struct Losses {
+  ValueId losses, is_correct, sums;  // (N) f32, (N) u8, (1 + kCheckSums, kLossTotalsBytes) u8
+  ValueId d = kNoValue;              // the gradient of x; kNoValue outside training
+};
+// Computes the losses of x (n, C), and in training the gradient of x. The head must outlive the list.
+Losses losses(Builder& b, ValueId x, const LossHead& head);
+
+}  // namespace ingot

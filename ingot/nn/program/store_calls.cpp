@@ -1,0 +1,140 @@
+#include <algorithm>
+#include <utility>
+
+#include "ingot/core/copy.h"
+#include "ingot/nn/program/passes.h"
+
+namespace ingot {
+namespace {
+
+// Starts to bring the weights of a unit.
+class Prefetch final : public Primitive {
+ public:
+  explicit Prefetch(int unit) : unit_(unit) {}
+  std::string name() const override { return "prefetch"; }
+  void run(const Operands& t) const override { t.ctx.params.prefetch(unit_); }
+
+ private:
+  int unit_;
+};
+
+// Opens a unit's gradients for one section of a pass. What is old is overwritten by the products of the section, if it has
+// those of all the unit's overwritten parameters, and is zeroed here otherwise.
+class OpenGradients final : public Primitive {
+ public:
+  OpenGradients(int unit, bool has_products) : unit_(unit), has_products_(has_products) {}
+  std::string name() const override { return "open_gradients"; }
+  void run(const Operands& t) const override {
+    ParamStore& params = t.ctx.params;
+    const OldGradients old = params.open_gradients(unit_);
+    t.ctx.overwrites_gradients = has_products_ && old != OldGradients::kNone;
+    if (old == OldGradients::kNone) return;
+    const std::vector<ParamSpec>& specs = params.held().specs();
+    for (size_t p = 0; p < specs.size(); ++p) {
+      const bool is_zeroed = specs[p].is_overwritten ? !has_products_ : old == OldGradients::kAll;
+      if (specs[p].unit == unit_ && is_zeroed) fill_zero(params.grad(static_cast<int>(p)), t.ctx.stream);
+    }
+  }
+
+ private:
+  int unit_;
+  bool has_products_;
+};
+
+// Says that the gradients of a unit are those of the micro-batch.
+class StartReduction final : public Primitive {
+ public:
+  explicit StartReduction(int unit) : unit_(unit) {}
+  std::string name() const override { return "start_reduction"; }
+  void run(const Operands& t) const override { t.ctx.params.start_reduction(unit_); }
+
+ private:
+  int unit_;
+};
+
+class StoreCalls {
+ public:
+  StoreCalls(Builder& builder, size_t border, const ParamList& params, UnitRange units)
+      : b_(builder), border_(border), params_(params), units_(units), old_(std::move(builder.ops())) {
+    b_.ops().clear();
+  }
+
+  // Returns where the backward pass begins.
+  size_t run(bool has_tied_head) {
+    b_.set_cause(Cause::kForward);
+    prefetch(units_.first, -1);
+    if (units_.first == 0 && units_.end > 1) prefetch(1, -1);
+    int block = -1;
+    for (size_t i = 0; i < border_; ++i) {
+      const int next = old_[i].scope.block;
+      if (next >= 0 && next != block && next + 2 < units_.end) prefetch(next + 2, -1);
+      block = next;
+      keep(i, block);
+    }
+    const size_t begin = b_.ops().size();
+    if (border_ < old_.size()) backward(has_tied_head);
+    return begin;
+  }
+
+ private:
+  void backward(bool has_tied_head) {
+    b_.set_cause(Cause::kBackward);
+    std::vector<size_t> end(static_cast<size_t>(units_.end), border_);  // by unit: behind its last operation
+    for (size_t i = border_; i < old_.size(); ++i)
+      if (old_[i].cause == Cause::kBackward) end[static_cast<size_t>(old_[i].scope.unit)] = i + 1;
+    opened_ = -1;
+    int unit = units_.end - 1;
+    begin(unit);
+    for (size_t i = border_; i < old_.size(); ++i) {
+      keep(i, block_);
+      for (; unit >= units_.first && i + 1 >= end[static_cast<size_t>(unit)]; begin(--unit))
+        if (opened_ == unit) add(std::make_shared<StartReduction>(unit), unit, block_);
+    }
+    if (!has_tied_head) return;
+    add(std::make_shared<OpenGradients>(0, false), 0, -1);  // the head's forward added to it, maybe long ago
+    add(std::make_shared<StartReduction>(0), 0, -1);
+  }
+  // The backward pass of a unit begins. Its blocks are all units but the ends of the model.
+  void begin(int unit) {
+    const bool is_block = unit > 0 && unit >= units_.first && !(unit == units_.end - 1 && has_head());
+    block_ = is_block ? unit - 1 : -1;
+    if (is_block && unit > units_.first) prefetch(unit - 1, block_);
+  }
+  bool has_head() const {
+    return std::ranges::any_of(old_, [&](const Op& op) { return op.scope.unit > 0 && op.scope.block < 0; });
+  }
+  void keep(size_t i, int block) {
+    for (const int id : old_[i].gradients)
+      if (id >= 0 && params_[id].unit != opened_) {
+        opened_ = params_[id].unit;
+        // Outside blocks, backward has the norm before the head, whose product is in forward, and the embedding, which adds.
+        add(std::make_shared<OpenGradients>(opened_, i < border_ || old_[i].scope.block >= 0), opened_,
+            block);
+      }
+    old_[i].block = block;
+    b_.ops().push_back(std::move(old_[i]));
+  }
+  void prefetch(int unit, int block) { add(std::make_shared<Prefetch>(unit), unit, block); }
+  void add(std::shared_ptr<const Primitive> primitive, int unit, int block) {
+    Op& op = b_.add(std::move(primitive), {}, {});
+    op.scope = {.unit = unit};
+    op.block = block;
+  }
+
+  Builder& b_;
+  size_t border_;
+  const ParamList& params_;
+  UnitRange units_;
+  std::vector<Op> old_;
+  int opened_ = -1;  // the unit whose gradients are open in this section
+  int block_ = -1;   // the block whose backward pass goes on; -1: none
+};
+
+}  // namespace
+
+size_t call_store(Builder& builder, size_t border, const ParamList& params, UnitRange units,
+                  bool has_tied_head) {
+  return StoreCalls(builder, border, params, units).run(has_tied_head);
+}
+
+}  // namespace ingot
