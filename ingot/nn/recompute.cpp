@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 #include <optional>
-#include <ranges>
 #include <utility>
 
 #include "ingot/core/error.h"
@@ -287,10 +286,20 @@ class PlanSearch {
     const auto may_win = [&](int64_t i) {
       return !best_ || recompute_time_s(nth(i), times_) <= best_cost_.first;
     };
-    const auto range = std::views::iota(int64_t{1}, layers_ - 1);
-    const auto end = std::ranges::partition_point(range, may_win);
-    if (end == range.begin() || !consider(nth(*(end - 1)))) return;
-    std::ranges::partition_point(range.begin(), end - 1, [&](int64_t i) { return !consider(nth(i)); });
+    const int64_t end = first_without(1, layers_ - 1, may_win);
+    if (end == 1 || !consider(nth(end - 1))) return;
+    first_without(1, end - 1, [&](int64_t i) { return !consider(nth(i)); });
+  }
+  // Returns the first number in [begin, end) that does not have a property, which all before it have and all after it lack.
+  static int64_t first_without(int64_t begin, int64_t end, const std::function<bool(int64_t)>& has) {
+    while (begin < end) {
+      const int64_t middle = begin + (end - begin) / 2;
+      if (has(middle))
+        begin = middle + 1;
+      else
+        end = middle;
+    }
+    return begin;
   }
 
   int64_t layers_;
