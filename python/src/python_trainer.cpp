@@ -52,7 +52,7 @@ RunConfig python_config(const std::string& source, const std::vector<std::string
 PythonTrainer::PythonTrainer(const RunConfig& config)
     : data_(load_run_data(config.data, std::nullopt)),
       config_(with_vocab(config, *data_.tokenizer)),
-      trainer_(ready(config_), parallelize(config_)),
+      trainer_(config_, parallelize(ready(config_))),  // programs are laid out for a number of threads
       sampler_(sampler_of(config_, data_)),
       loader_(data_.train, sampler_,
               {.shape = trainer_.layout().batch_shape,
