@@ -1,5 +1,5 @@
-// What operations on a model's values share: the context of a pass, scratch, and how parameters are read and their gradients
-// written.
+// Operations on a model's values share the context of a pass, its scratch, and the ways to read parameters and to write their
+// gradients.
 #pragma once
 
 #include "ingot/core/arena.h"

@@ -188,7 +188,7 @@ class Rotate final : public Primitive {
   int64_t T_;  // tokens of a sequence
 };
 
-// What both passes of attention share.
+// Both passes of attention share their shape and configuration.
 class AttentionPass : public Primitive {
  public:
   AttentionPass(const AttentionSpec& spec, const BuildSpec& build)

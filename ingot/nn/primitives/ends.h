@@ -14,7 +14,7 @@ struct EmbeddingSpec {
 // Returns the embedding of the tokens, as the residual stream lies on the ranks.
 ValueId embedding(Builder& b, const EmbeddingSpec& spec);
 
-// What the head leaves.
+// The results of the loss head.
 struct Losses {
   ValueId losses, is_correct, sums;  // (N) f32, (N) u8, (1 + kCheckSums, kLossTotalsBytes) u8
   ValueId d = kNoValue;              // the gradient of x; kNoValue outside training

@@ -24,7 +24,7 @@ struct CacheShape {
   int64_t slots = 0, positions = 0;
 };
 
-// What a list is built for.
+// A list is built for a shape, a device and the ranks.
 struct BuildSpec {
   DType compute = DType::f32;
   Device device = Device::kCpu;
@@ -61,7 +61,7 @@ class Builder {
   const std::vector<Op>& ops() const { return ops_; }
   std::vector<Op>& ops() { return ops_; }
 
-  // Where the operations and values that follow belong. prefix: of the values' names, such as "blocks.3.mlp.".
+  // The operations and values that follow belong to a scope. prefix: of the values' names, such as "blocks.3.mlp.".
   void enter(const Scope& scope, std::string prefix);
   const Scope& scope() const { return scope_; }
   void set_cause(Cause cause) { cause_ = cause; }
@@ -100,7 +100,7 @@ class Gradients {
   std::vector<ValueId> gradient_;  // by value
 };
 
-// What the rule of one operation sees: the gradients of its outputs, and where those of its inputs go.
+// The rule of one operation sees the gradients of its outputs, and gives those of its inputs.
 class BackwardRule {
  public:
   // producers: by value, the operation of the forward pass that writes it; null if none does.

@@ -11,7 +11,7 @@
 
 namespace ingot {
 
-// What an operation adds to the gradient of a parameter. kTerm: a term of a sum over the ranks.
+// An operation adds one of these to the gradient of a parameter. kTerm: a term of a sum over the ranks.
 enum class Contribution : uint8_t { kWhole, kOutputs, kInputs, kTerm };
 
 // An operation with the placements of its operands. The functions throw a kInternal error that names the operation, the operand,

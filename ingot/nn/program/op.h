@@ -17,7 +17,7 @@ class Primitive;  // primitive.h
 using ValueId = int;
 inline constexpr ValueId kNoValue = -1;  // an absent operand
 
-// How a value lies on the tensor-parallel ranks. (Along the data-parallel ranks every activation is split by tokens.) With one
+// A value's placement on the tensor-parallel ranks. (Along the data-parallel ranks every activation is split by tokens.) With one
 // rank every value is whole.
 enum class Placement : uint8_t {
   kWhole,    // every rank has all of it
@@ -29,7 +29,7 @@ enum class Placement : uint8_t {
 // Returns words such as "split by tokens".
 const char* text_of(Placement placement);
 
-// What a value is to the rest of the model, from which recompute.cpp derives whether it is kept.
+// A value's role in the model decides whether it is kept for backward (recompute.cpp).
 enum class Role : uint8_t {
   kHidden,      // a result within a half of a block
   kStream,      // the residual stream
@@ -44,7 +44,7 @@ enum class Role : uint8_t {
 // Half of a block, or what lies outside blocks.
 enum class Half : uint8_t { kNone, kAttention, kMlp };
 
-// Where in the model an operation or a value is.
+// The part of the model to which an operation or a value belongs.
 struct Scope {
   int unit = 0;
   int block = -1;  // index in the model; -1: outside blocks

@@ -1,4 +1,4 @@
-// Primitive: what one kind of operation does. An object with the operation's attributes; beside each there is a free function
+// A Primitive does one kind of operation. It is an object with the operation's attributes; next to each there is a free function
 // that adds the operation to a Builder (primitives/*.h). An operation of a user's own derives from Primitive too.
 #pragma once
 
@@ -19,7 +19,7 @@ class BackwardRule;  // builder.h
 class PlacedOp;      // check.h
 class Program;       // program.h
 
-// What a list cannot know: the arguments of one pass.
+// The arguments of one pass, which a list cannot know.
 struct PassArguments {
   const MicroBatch* batch = nullptr;  // in generation it has tokens (1, N) alone
   Tensor rope_table = {};             // (positions, D) f32, or empty

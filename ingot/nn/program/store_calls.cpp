@@ -127,7 +127,7 @@ class StoreCalls {
   UnitRange units_;
   std::vector<Op> old_;
   int opened_ = -1;  // the unit whose gradients are open in this section
-  int block_ = -1;   // the block whose backward pass goes on; -1: none
+  int block_ = -1;   // the block whose backward pass has begun; -1: none
 };
 
 }  // namespace
