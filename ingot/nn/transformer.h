@@ -176,7 +176,7 @@ class Transformer {
 
   enum class Use { kTraining, kEvaluation, kGeneration };
   struct BuildOptions {
-    CacheShape caches = {};       // of generation
+    CacheShape caches = {};       // only generation has them
     size_t least_slot_bytes = 0;  // assign_addresses
     bool joins_products = true;   // false: to time each operation by itself
     bool is_measured = false;     // only the bytes of a slot are wanted

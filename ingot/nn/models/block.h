@@ -20,7 +20,7 @@ struct BlockLayers {
   RotationSpec rotation = {};
   AttentionSpec attention = {};
   MlpKind mlp = MlpKind::kSwiglu;
-  uint32_t attention_site = 0, mlp_site = 0;  // of dropout
+  uint32_t attention_site = 0, mlp_site = 0;  // the halves' dropout sites (layer.h)
 };
 
 // Declares the parameters of block `index`. fp8_tensors: the names of the tensors of its linears that train in FP8 are appended.

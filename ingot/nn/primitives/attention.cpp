@@ -64,10 +64,8 @@ struct RowNorms {
 
 // Attention is of heads, which ranks may split, and whole sequences. The gains are whole.
 void check_heads(const PlacedOp& p, size_t outputs) {
-  p.refuse(0, Placement::kPartial);
   p.refuse(0, Placement::kTokens);
-  for (size_t i = 0; i < p.op.in.size(); ++i) p.expect_in(i, p.in(0));
-  for (size_t i = 0; i < outputs; ++i) p.expect_out(i, p.in(0));
+  p.expect_alike(outputs);
 }
 
 bool norms_rows(const RotationSpec& s) { return s.has_norm && s.is_norm_over_width; }

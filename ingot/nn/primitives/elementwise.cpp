@@ -54,11 +54,9 @@ class ActivationBackward final : public Primitive {
                         alloc_sums(t.ctx.scratch, d_pre.dim(1)), t.ctx.stream);
   }
   void check(const PlacedOp& p) const override {
-    p.expect_alike();
+    p.expect_alike(1);
     p.expect_vector(0, p.in(0));
-    p.contributes(0, p.in(0) == Placement::kColumns  ? Contribution::kOutputs
-                     : p.in(0) == Placement::kTokens ? Contribution::kTerm
-                                                     : Contribution::kWhole);
+    p.contributes_column_sums(0);
   }
   bool raises_amax(size_t /*out*/) const override { return true; }
 
@@ -75,7 +73,7 @@ class Activate final : public Primitive {
     activation_forward(t.out(0), t.in(0), t.weight(0), kind_, t.ctx.stream);
   }
   void check(const PlacedOp& p) const override {
-    p.expect_alike();
+    p.expect_alike(1);
     p.expect_vector(0, p.in(0));
   }
   void backward(BackwardRule& rule) const override {

@@ -8,7 +8,7 @@ namespace ingot {
 
 struct EmbeddingSpec {
   int table = -1, positions = -1;  // parameters (Vp, C), this rank's rows, and (context, C); -1: none
-  int64_t Vp = 0, C = 0;           // of the whole table
+  int64_t Vp = 0, C = 0;           // the whole table is (Vp, C)
 };
 
 // Returns the embedding of the tokens, as the residual stream lies on the ranks.

@@ -48,15 +48,6 @@ void check_weight_gradient(const PlacedOp& p) {
   }
 }
 
-// The column sums of dy.
-void check_bias_gradient(const PlacedOp& p, size_t gradient) {
-  p.refuse(0, Placement::kPartial);
-  const Placement dy = p.in(0);
-  p.contributes(gradient, dy == Placement::kTokens    ? Contribution::kTerm
-                          : dy == Placement::kColumns ? Contribution::kOutputs
-                                                      : Contribution::kWhole);
-}
-
 // db += column sums of dy. in: dy; out: the rank's term of db, or nothing.
 class BiasBackward final : public Primitive {
  public:
@@ -68,7 +59,7 @@ class BiasBackward final : public Primitive {
                   t.ctx.stream);
   }
   void check(const PlacedOp& p) const override {
-    check_bias_gradient(p, 0);
+    p.contributes_column_sums(0);
     p.expect_term_of(Placement::kTokens, 0);
   }
 };
@@ -85,7 +76,7 @@ class Bias final : public Primitive {
   std::string name() const override { return "bias"; }
   void run(const Operands& t) const override { bias_forward(t.out(0), t.weight(0), t.ctx.stream); }
   void check(const PlacedOp& p) const override {
-    p.expect_alike();
+    p.expect_alike(1);
     p.expect_vector(0, p.in(0));
   }
   void backward(BackwardRule& rule) const override {
@@ -111,7 +102,7 @@ class WeightGradients final : public Primitive {
   }
   void check(const PlacedOp& p) const override {
     check_weight_gradient(p);
-    check_bias_gradient(p, 1);
+    p.contributes_column_sums(1);
   }
 
  private:

@@ -8,12 +8,10 @@
 namespace ingot {
 namespace {
 
-// The first outputs lie like the inputs, all of which have whole rows.
+// A norm reads whole rows.
 void check_rows(const PlacedOp& p, size_t outputs) {
-  p.refuse(0, Placement::kPartial);
   p.refuse(0, Placement::kColumns);
-  for (size_t i = 0; i < p.op.in.size(); ++i) p.expect_in(i, p.in(0));
-  for (size_t i = 0; i < outputs; ++i) p.expect_out(i, p.in(0));
+  p.expect_alike(outputs);
 }
 
 // in: dh, x, mean, rstd and the gradient that x has so far, which is added; out: the gradient of x and, of a norm whose
@@ -34,10 +32,9 @@ class NormBackward final : public Primitive {
   }
   void check(const PlacedOp& p) const override {
     check_rows(p, 1);
-    const bool is_term = p.in(0) == Placement::kTokens;
     for (const size_t i : {0u, 1u}) {
       p.expect_term_of(Placement::kTokens, i + 1);
-      p.contributes(i, is_term ? Contribution::kTerm : Contribution::kWhole);
+      p.contributes_column_sums(i);
     }
   }
   bool raises_amax(size_t out) const override { return out == 0; }

@@ -35,8 +35,8 @@ struct BuildSpec {
   bool has_documents = false;
   bool has_fp8 = false;
   bool joins_products = true;
-  CacheShape caches = {};   // of a pass of generation, where B is 1 and T the number of its tokens
-  RecomputePlan plan = {};  // of the blocks from first_block on
+  CacheShape caches = {};   // a pass of generation has caches; its B is 1, and its T the number of tokens
+  RecomputePlan plan = {};  // its blocks begin with first_block
   int first_block = 0;
 
   int64_t tokens() const { return B * T; }

@@ -38,11 +38,11 @@ void PlacedOp::expect(const char* what, const std::vector<ValueId>& ids, size_t 
          values_[static_cast<size_t>(ids[i])].name, ingot::text_of(*is), ingot::text_of(wanted));
 }
 
-void PlacedOp::expect_alike() const {
-  const Placement first = op.in.empty() ? Placement::kWhole : in(0);
+void PlacedOp::expect_alike(size_t outputs) const {
+  const Placement first = in(0);
   refuse(0, Placement::kPartial);
   for (size_t i = 0; i < op.in.size(); ++i) expect_in(i, first);
-  for (size_t i = 0; i < op.out.size(); ++i) expect_out(i, first);
+  for (size_t i = 0; i < outputs; ++i) expect_out(i, first);
 }
 
 void PlacedOp::refuse(size_t i, Placement refused) const {
@@ -88,7 +88,14 @@ void PlacedOp::contributes(size_t gradient, Contribution added) const {
          params_[param].name, text_of(added), text_of(wanted));
 }
 
-void Primitive::check(const PlacedOp& op) const { op.expect_alike(); }
+void PlacedOp::contributes_column_sums(size_t gradient) const {
+  refuse(0, Placement::kPartial);
+  contributes(gradient, in(0) == Placement::kTokens    ? Contribution::kTerm
+                        : in(0) == Placement::kColumns ? Contribution::kOutputs
+                                                       : Contribution::kWhole);
+}
+
+void Primitive::check(const PlacedOp& op) const { op.expect_alike(op.op.out.size()); }
 
 void check_placements(const std::vector<Op>& ops, const std::vector<Value>& values, const ParamList& params) {
   for (const Op& op : ops) op.primitive->check({op, values, params});

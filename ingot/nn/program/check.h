@@ -27,8 +27,8 @@ class PlacedOp {
   bool has_out(size_t i) const { return placement(op.out, i).has_value(); }
   void expect_in(size_t i, Placement wanted) const { expect("input", op.in, i, wanted); }
   void expect_out(size_t i, Placement wanted) const { expect("output", op.out, i, wanted); }
-  // All operands lie like the first one, which is no term of a sum.
-  void expect_alike() const;
+  // The inputs and the first outputs lie like the first input, which is no term of a sum.
+  void expect_alike(size_t outputs) const;
   void refuse(size_t in, Placement refused) const;
   // The output is no term of a sum.
   void refuse_term(size_t out) const;
@@ -40,6 +40,8 @@ class PlacedOp {
   void expect_vector(size_t weight, Placement of_columns) const;
   // Compares what the operation adds to a gradient with how the parameter lies.
   void contributes(size_t gradient, Contribution added) const;
+  // Does so for the column sums of the first input.
+  void contributes_column_sums(size_t gradient) const;
 
  private:
   std::optional<Placement> placement(const std::vector<ValueId>& ids, size_t i) const;

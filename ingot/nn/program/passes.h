@@ -24,11 +24,11 @@ void recompute(Builder& builder, size_t border);
 size_t call_store(Builder& builder, size_t border, const ParamList& params, UnitRange units,
                   bool has_tied_head);
 
-// Sets Op::amax: who raises the amax of each FP8 cast.
+// Sets Op::amax: the operation that raises the amax of each FP8 cast.
 void observe_amaxes(Builder& builder);
 
-// A list with an address for every value. A value that is read after the forward pass, and what `pinned` names, lie in the slot
-// of their micro-batch; other values where a slot has room, or else in scratch.
+// A list with an address for every value. The slot of a micro-batch holds the values that backward reads and those that are
+// pinned. Other values lie in the slot where it has room at their time, or else in scratch.
 struct Addresses {
   struct Place {
     bool is_in_slot = false;

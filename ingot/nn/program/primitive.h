@@ -23,7 +23,7 @@ class Program;       // program.h
 struct PassArguments {
   const MicroBatch* batch = nullptr;  // in generation it has tokens (1, N) alone
   Tensor rope_table = {};             // (positions, D) f32, or empty
-  float grad_scale = 0;               // of the losses' gradients
+  float grad_scale = 0;               // the losses' gradients are multiplied by it
   int64_t checked_tokens = 0;         // losses that are computed once more in f32
   LinearCrossEntropyReport* report = nullptr;
   // Generation has the tokens, the cache of every block of the model, and the rows (N, C) of a learned table of positions

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "ingot/nn/primitives/norm.h"
 #include "ingot/nn/program/passes.h"
 
 namespace ingot {
@@ -64,10 +65,9 @@ class Recompute {
         if (id != kNoValue && b_[id].role == Role::kStream &&
             producer_[static_cast<size_t>(id)] < static_cast<int>(i))
           home_[static_cast<size_t>(id)] = op.scope;
-      for (const ValueId id : op.out)  // the operation of a norm that writes the sum itself
-        if (id != kNoValue && b_[id].role == Role::kStream && op.scope.half != Half::kNone &&
-            op.out.size() > 3 && op.out[3] == id)
-          home_[static_cast<size_t>(id)] = op.scope;
+      // A norm that also adds writes the stream itself.
+      if (is_norm(op) && op.scope.half != Half::kNone && sum_of(op) != kNoValue)
+        home_[static_cast<size_t>(sum_of(op))] = op.scope;
     }
   }
 
@@ -150,7 +150,7 @@ class Recompute {
       if (op.scope.block < 0 || index(op.scope) < begin) break;
       for (const ValueId id : op.in) need(id, needed, seen);
     }
-    Made made;  // what is made at use is made for this segment alone
+    Made made;  // values that are made at use serve this segment alone
     for (const size_t i : needed) {
       const Op& op = forward_[i];
       const ValueId wanted = first_by_segment(op);
