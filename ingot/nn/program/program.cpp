@@ -1,6 +1,6 @@
 #include "ingot/nn/program/program.h"
 
-#include <optional>
+#include <memory>
 #include <utility>
 
 namespace ingot {
@@ -22,9 +22,9 @@ class TraceRanges {
     if (is_recompute_ && (!is_recompute || op.block != block_)) recompute_.reset();
     if (op.block != block_) {
       range_.reset();
-      if (op.block >= 0) range_.emplace(trace_, "block", static_cast<size_t>(op.block));
+      if (op.block >= 0) range_ = std::make_unique<NamedRange>(trace_, "block", static_cast<size_t>(op.block));
     }
-    if (is_recompute && !recompute_) recompute_.emplace(trace_, "recompute");
+    if (is_recompute && !recompute_) recompute_ = std::make_unique<Span>(trace_, "recompute");
     block_ = op.block;
     is_recompute_ = is_recompute;
   }
@@ -33,8 +33,8 @@ class TraceRanges {
   Trace* trace_;
   int block_ = -1;
   bool is_recompute_ = false;
-  std::optional<NamedRange> range_;
-  std::optional<Span> recompute_;
+  std::unique_ptr<NamedRange> range_;
+  std::unique_ptr<Span> recompute_;
 };
 
 }  // namespace
