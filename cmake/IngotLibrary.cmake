@@ -24,6 +24,7 @@ set(INGOT_KERNEL_CALLERS
     ingot/ops/elementwise/dropout.cpp
     ingot/ops/elementwise/embedding.cpp
     ingot/ops/elementwise/matrix_shard.cpp
+    ingot/ops/elementwise/mix.cpp
     ingot/ops/elementwise/swap_tensors.cpp
     ingot/ops/fp8/cast_fp8.cpp
     ingot/ops/loss/cross_entropy.cpp

@@ -126,7 +126,7 @@ void copy_equal_fields(To& to, const From& from) {
 }  // namespace
 
 const char* hf_family(const ModelConfig& c) {
-  if (c.cap.kind != CapKind::kNone) return "ingot";
+  if (c.cap.kind != CapKind::kNone || c.has_own_parts()) return "ingot";
   return is_gpt2(c) ? "gpt2" : llama_relative(c);
 }
 

@@ -109,9 +109,18 @@ std::vector<HfTensor> llama_tensors(const Transformer& model) {
   TensorLayout layout(model);
   layout.add("model.embed_tokens.weight", "embedding.weight", 0, c.vocab);
   layout.add_if("model.embed_positions.weight", "positions.weight");
+  for (int64_t i = 0; i < c.value_embeddings; ++i)
+    layout.add(fmt::format("model.value_embeddings.{}.weight", i), fmt::format("value_embeddings.{}.weight", i),
+               0, c.vocab);
+  for (const char* kind : {".weight", ".bias"})
+    layout.add_if(std::string("model.embed_norm") + kind, std::string("embedding.norm") + kind);
   for (int64_t l = 0; l < c.layers; ++l) {
     const std::string hf = fmt::format("model.layers.{}.", l), ours = fmt::format("blocks.{}.", l);
-    if (has_gains) {
+    for (const char* scalar : {"mix.stream", "mix.input", "mix.skip"})
+      layout.add_if(hf + scalar, ours + scalar);
+    for (const char* scalar : {"own", "table"})
+      layout.add_if(hf + "self_attn.value_mix." + scalar, ours + "attention.value_mix." + scalar);
+    if (has_gains && c.has_attention(l)) {
       layout.add_or_ones(hf + "self_attn.q_norm.weight", ours + "attention.q_norm.weight",
                          c.qk_gain_width(c.heads));
       layout.add_or_ones(hf + "self_attn.k_norm.weight", ours + "attention.k_norm.weight",
@@ -240,7 +249,7 @@ std::vector<HfTensor> hf_tensors(const Transformer& model, HfNames names) {
   const ModelConfig& c = model.config();
   const bool is_gpt2 = names == HfNames::kByModel && c.positions == PositionKind::kLearned &&
                        c.norm == NormKind::kLayerNorm && c.mlp != MlpKind::kSwiglu && c.kv_heads == c.heads &&
-                       !c.has_qk_norm_gain;
+                       !c.has_qk_norm_gain && !c.has_own_parts();
   return is_gpt2 ? gpt2_tensors(model) : llama_tensors(model);
 }
 

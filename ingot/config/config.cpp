@@ -140,6 +140,8 @@ void RunConfig::validate() const {
   head.validate();
   precision.fp8.validate();
   precision.loss_scale.validate();
+  if (!schedule.window.empty() && model.window == 0)
+    fail(ErrorKind::kUsage, "schedule.window needs model.window, the largest window, which evaluation of the trained model uses");
   validate_data(data, model.vocab);
   guard.validate();
   validate_length(*this);

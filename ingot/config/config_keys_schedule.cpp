@@ -139,6 +139,16 @@ std::vector<std::pair<std::string, Curve>> cooldown_curves() {
   return curves;
 }
 
+void add_window_keys(std::vector<ConfigKey>& keys) {
+  keys.push_back(
+      number("schedule.window_from", "first value of schedule.window", &R::schedule, &S::window_from));
+  keys.push_back(phases("schedule.window",
+                        "phases of attention's window in tokens, such as \"rest linear to 1728\"; empty: model.window",
+                        &S::window));
+  keys.push_back(whole("schedule.window_multiple", 1, 1 << 20,
+                       "schedule.window is rounded up to a multiple of this", &R::schedule, &S::window_multiple));
+}
+
 void add_momentum_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(
       number("schedule.momentum_from", "first value of schedule.momentum", &R::schedule, &S::momentum_from));
@@ -194,6 +204,7 @@ void add_schedule_keys(std::vector<ConfigKey>& keys) {
                         "unit of the run (steps, tokens, seconds)",
                         &S::phases));
   add_momentum_keys(keys);
+  add_window_keys(keys);
 }
 
 void add_guard_keys(std::vector<ConfigKey>& keys) {

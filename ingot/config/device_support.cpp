@@ -6,6 +6,7 @@
 
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/error.h"
+#include "ingot/nn/models/model.h"
 
 namespace ingot {
 namespace {
@@ -31,27 +32,21 @@ void require_granule(const char* key, int64_t value, const char* of) {
 void require_fp8_shards(const RunConfig& config) {
   const int64_t tp = config.parallel.tp;
   if (tp == 1) return;
-  const ModelConfig model = config.model.resolved();
-  struct Shard {
-    const char* name;
-    int64_t out, in, split;  // dims of the linear, and the one that is split over the ranks
-  };
-  const int64_t heads = model.heads * model.head_dim,
-                kv_heads = std::max(model.kv_heads, tp);  // all ranks together have so many
-  const Shard linears[] = {
-      {"attention.qkv", model.qkv_width(), model.width, heads + 2 * kv_heads * model.head_dim},
-      {"attention.proj", model.width, heads, heads},
-      {"mlp.up", model.mlp_in_width(), model.width, model.mlp_in_width()},
-      {"mlp.down", model.width, model.ffn, model.ffn}};
-  for (int64_t block = 0; block < model.layers; ++block)
-    for (const Shard& linear : linears) {
-      const std::string name = fmt::format("blocks.{}.{}", block, linear.name);
-      if (config.precision.fp8.converts(name, linear.out, linear.in) && linear.split % (kGranule * tp) != 0)
-        refuse(
-            "precision.fp8_layers",
-            fmt::format("linears whose shards on parallel.tp = {} ranks are multiples of {}", tp, kGranule),
-            fmt::format("{} ({} / {})", name, linear.split, tp));
-    }
+  ModelConfig model = config.model.resolved();
+  if (model.vocab == 0) model.vocab = tp * model.vocab_multiple;  // the tables do not matter here
+  const TensorParallel first_rank{.rank = 0, .count = static_cast<int>(tp)};
+  first_rank.validate(model);
+  const ParamList params = parameters_of(model, first_rank);
+  for (const ParamSpec& spec : params.specs()) {
+    if (spec.role != ParamRole::kMatrix) continue;
+    const std::string name = spec.name.substr(0, spec.name.rfind('.'));
+    const Shape& full = spec.full_shape();
+    if (config.precision.fp8.converts(name, full[0], full[1]) &&
+        (spec.shape[0] % kGranule != 0 || spec.shape[1] % kGranule != 0))
+      refuse("precision.fp8_layers",
+             fmt::format("linears whose shards on parallel.tp = {} ranks are multiples of {}", tp, kGranule),
+             fmt::format("{} ({} x {} on a rank)", name, spec.shape[0], spec.shape[1]));
+  }
 }
 
 void validate_fp8(const RunConfig& config) {

@@ -108,7 +108,7 @@ void add_option_keys(std::vector<ConfigKey>& keys, const std::string& prefix, Ru
 std::vector<std::pair<std::string, ParamRole>> role_names() {
   std::vector<std::pair<std::string, ParamRole>> names;
   for (ParamRole role : {ParamRole::kEmbedding, ParamRole::kPosition, ParamRole::kMatrix, ParamRole::kHead,
-                         ParamRole::kNorm, ParamRole::kBias})
+                         ParamRole::kNorm, ParamRole::kBias, ParamRole::kScalar})
     names.emplace_back(role_name(role), role);
   return names;
 }

@@ -90,6 +90,7 @@ class PresetFit {
     }
     fit_phases("schedule.phases", schedule.phases, was.length, now.length);
     fit_phases("schedule.momentum", schedule.momentum, was.length, now.length);
+    fit_phases("schedule.window", schedule.window, was.length, now.length);
   }
 
   std::vector<std::string> take_notes() { return std::move(notes_); }

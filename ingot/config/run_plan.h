@@ -31,7 +31,10 @@ class RunPlan {
     return schedule_.momentum(position).value_or(momentum_.at(position.step + 1));
   }
   StepInputs inputs(const RunPosition& position) const {
-    return {.lr = lr(position), .momentum = schedule_.momentum(position), .wants_stats = false};
+    return {.lr = lr(position),
+            .momentum = schedule_.momentum(position),
+            .window = schedule_.window(position).value_or(0),
+            .wants_stats = false};
   }
   int64_t micro_batches(const RunPosition& position) const { return ramp_.micro_batches(position.tokens); }
 

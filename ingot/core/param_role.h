@@ -3,6 +3,6 @@
 
 namespace ingot {
 
-enum class ParamRole { kEmbedding, kPosition, kMatrix, kHead, kNorm, kBias };
+enum class ParamRole { kEmbedding, kPosition, kMatrix, kHead, kNorm, kBias, kScalar };
 
 }  // namespace ingot

@@ -50,6 +50,26 @@ void validate_rope(const ModelConfig& c) {
               scaling.low_freq_factor, scaling.high_freq_factor));
 }
 
+void require_layers(const char* key, const std::vector<int64_t>& blocks, int64_t layers) {
+  for (size_t i = 0; i < blocks.size(); ++i)
+    require(blocks[i] >= (i == 0 ? 0 : blocks[i - 1] + 1) && blocks[i] < layers,
+            fmt::format("model.{} must be ascending blocks from 0 to {}, got {}", key, layers - 1, blocks[i]));
+}
+
+void validate_speed_run(const ModelConfig& c) {
+  require_layers("mlp_only_layers", c.mlp_only_layers, c.layers);
+  require(!c.has_parallel_residual || c.norm_place == NormPlace::kBefore,
+          "model.parallel_residual = true needs model.norm_place = before: its halves read one norm");
+  require(c.value_embeddings >= 0 && 2 * c.value_embeddings <= c.layers,
+          fmt::format("model.value_embeddings must lie in 0 .. {}, half of model.layers, got {}", c.layers / 2,
+                      c.value_embeddings));
+  for (const int64_t layer : c.mlp_only_layers)
+    require(c.value_table_of(layer) < 0,
+            fmt::format("model.mlp_only_layers has block {}, whose values use a table of "
+                        "model.value_embeddings = {}",
+                        layer, c.value_embeddings));
+}
+
 }  // namespace
 
 double RopeScalingConfig::q_and_k_factor() const {
@@ -85,6 +105,11 @@ void ModelConfig::validate() const {
           fmt::format("rotary positions need an even head size, got {}; the nearest valid value of "
                       "model.head_dim is {}",
                       D, D + 1));
+  require(rope_dims == 0 || positions == PositionKind::kRope,
+          "model.rope_dims is for model.positions = rope; set it to 0");
+  require(rope_dims >= 0 && rope_dims <= D && rope_dims % 2 == 0,
+          fmt::format("model.rope_dims must be even and at most the head size {}, got {}; 0 stands for all", D,
+                      rope_dims));
   require(ffn >= 0, fmt::format("model.ffn must not be negative, got {}", ffn));
   require(vocab >= 0 && vocab < (int64_t{1} << 31),
           fmt::format("model.vocab must lie in 0 .. 2^31 - 1, got {}", vocab));
@@ -92,10 +117,7 @@ void ModelConfig::validate() const {
   require(norm_eps > 0, fmt::format("model.norm_eps must be above 0, got {}", norm_eps));
   require(rope_theta > 0, fmt::format("model.rope_theta must be above 0, got {}", rope_theta));
   require(window >= 0, fmt::format("model.window must not be negative, got {}; 0 turns it off", window));
-  for (size_t i = 0; i < full_layers.size(); ++i)
-    require(full_layers[i] >= (i == 0 ? 0 : full_layers[i - 1] + 1) && full_layers[i] < layers,
-            fmt::format("model.full_layers must be ascending blocks from 0 to {}, got {}", layers - 1,
-                        full_layers[i]));
+  require_layers("full_layers", full_layers, layers);
   require(full_layers.empty() || window > 0,
           "model.full_layers is for models with a window; set model.window, or leave it out");
   require(nope_every >= 0,
@@ -104,6 +126,7 @@ void ModelConfig::validate() const {
   require(qk_norm_over == QkNormOver::kHead || has_qk_norm,
           "model.qk_norm_over = width needs model.qk_norm = true");
   validate_rope(*this);
+  validate_speed_run(*this);
   require(init_std > 0, fmt::format("model.init_std must be above 0, got {}", init_std));
   require(matrix_init_std >= 0,
           fmt::format("model.matrix_init_std must not be negative, got {}", matrix_init_std));
@@ -122,29 +145,10 @@ ModelConfig ModelConfig::resolved() const {
   return r;
 }
 
-int64_t ModelConfig::parameters() const {
-  const int64_t norm_width = norm == NormKind::kRmsNormWeightless ? 0 : width;
-  const int64_t norm_size = norm == NormKind::kLayerNorm && has_bias ? 2 * width : norm_width;
-  const int64_t linear =
-      width * qkv_width() + heads * head_dim * width + width * mlp_in_width() + ffn * width;
-  const int64_t biases = has_bias       ? qkv_width() + width + mlp_in_width() + width
-                         : has_qkv_bias ? qkv_width()
-                                        : 0;
-  const int64_t tables =
-      vocab * width * (is_tied ? 1 : 2) + (positions == PositionKind::kLearned ? context * width : 0);
-  return layers * (2 * norm_size + linear + biases + qk_gains()) + norm_size + tables;
-}
-
-double ModelConfig::flops_per_token() const {
-  const int64_t linear =
-      width * qkv_width() + heads * head_dim * width + width * mlp_in_width() + ffn * width;
-  return 6.0 * static_cast<double>(layers * linear + vocab * width) + attention_flops_per_token();
-}
-
 double ModelConfig::attention_flops_per_token() const {
   int64_t seen = 0;  // twice the mean number of keys, summed over the blocks
   for (int64_t l = 0; l < layers; ++l)
-    seen += window_of(l) > 0 ? std::min(context, 2 * window_of(l)) : context;
+    if (has_attention(l)) seen += window_of(l) > 0 ? std::min(context, 2 * window_of(l)) : context;
   return 6.0 * static_cast<double>(heads * head_dim * seen);
 }
 

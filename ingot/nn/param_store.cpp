@@ -311,7 +311,9 @@ void init_param(const Tensor& w, const ParamSpec& spec, int id, uint64_t seed) {
       fill_normal(w.rows(here, here + normals), static_cast<float>(spec.init_std), key,
                   static_cast<uint64_t>(full));
     std::fill(w.as<float>() + here + normals, w.as<float>() + here + count,
-              spec.init == Init::kOne ? 1.0f : 0.0f);
+              spec.init == Init::kOne    ? 1.0f
+              : spec.init == Init::kHalf ? 0.5f
+                                         : 0.0f);
   });
 }
 

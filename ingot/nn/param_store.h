@@ -23,7 +23,7 @@ namespace ingot {
 
 struct Int8Matrix;  // ops/int8_matrix.h
 
-enum class Init { kZero, kOne, kNormal };
+enum class Init { kZero, kHalf, kOne, kNormal };
 
 // How a bf16 model stores the values of its matrices. kF32: f32 masters next to the bf16 copies. kNone:
 // only the bf16 values. kTail: the bf16 values and the low 16 bits of an exact f32 value.

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "ingot/core/copy.h"
-#include "ingot/nn/primitives/elementwise.h"
 #include "ingot/nn/program/check.h"
 #include "ingot/ops/rope.h"
 
@@ -42,49 +41,21 @@ Transformer::Transformer(const ModelConfig& config, DType compute, const HeadCon
   INGOT_CHECK(config.vocab > 0 && config.kv_heads > 0 && config.head_dim > 0 && config.ffn > 0,
               "Transformer: the config must be resolved and its vocab set");
   tp.validate(config);
-  embedding_ = {.table = params_.add(table_spec("embedding.weight", ParamRole::kEmbedding, 0)),
-                .Vp = config.vocab_padded(),
-                .C = config.width};
-  if (config.positions == PositionKind::kLearned)
-    embedding_.positions = params_.add({.name = "positions.weight",
-                                        .shape = {config.context, config.width},
-                                        .role = ParamRole::kPosition,
-                                        .init_std = config.init_std,
-                                        .unit = 0});
-  for (int l = 0; l < config.layers; ++l)
-    blocks_.push_back(declare_block(params_, config, l, tp, fp8, fp8_tensors_));
-  final_norm_ = declare_norm(params_, head_unit(), "head.norm", config);
-  if (!config.is_tied) lm_head_ = params_.add(table_spec("head.weight", ParamRole::kHead, head_unit()));
-  if (has_fp8_ && fp8_tensors_.empty())
+  layers_ = declare_model(params_, config, tp, fp8);
+  std::vector<std::string>& fp8_tensors = layers_.fp8_tensors;
+  if (has_fp8_ && fp8_tensors.empty())
     fail(ErrorKind::kUsage,
          "precision.fp8_layers selects no linear whose dims are multiples of 16; the first linear is "
          "blocks.0.attention.qkv, {} x {}",
          config.qkv_width(), config.width);
   head_ = LossHead(config, head, compute, head_weight(), tp);
-  head_.set_first_counter(static_cast<int>(fp8_tensors_.size()));
-  for (const std::string& name : head_.fp8_tensors()) fp8_tensors_.push_back(name);
+  head_.set_first_counter(static_cast<int>(fp8_tensors.size()));
+  for (const std::string& name : head_.fp8_tensors()) fp8_tensors.push_back(name);
   if (config.positions == PositionKind::kRope) {
-    rope_.resize(static_cast<size_t>(config.context * config.head_dim));
-    rope_table_ = Tensor(rope_.data(), DType::f32, {config.context, config.head_dim});
+    rope_.resize(static_cast<size_t>(config.context * config.rotated_dims()));
+    rope_table_ = Tensor(rope_.data(), DType::f32, {config.context, config.rotated_dims()});
     rope_table(rope_table_, config.rope_theta, scaling_of(config.rope_scaling));
   }
-}
-
-// The spec of a (Vp, C) table, whose rows are sharded over the tensor-parallel ranks.
-ParamSpec Transformer::table_spec(const char* name, ParamRole role, int unit) const {
-  const int64_t Vp = config_.vocab_padded(), C = config_.width;
-  const bool is_zero = role == ParamRole::kHead && config_.projection_init == ProjectionInit::kZero;
-  ParamSpec spec{.name = name,
-                 .shape = {tp_.slice(Vp), C},
-                 .role = role,
-                 .init = is_zero ? Init::kZero : Init::kNormal,
-                 .init_std = role == ParamRole::kHead ? config_.head_std() : config_.init_std,
-                 .padding_rows = Vp - config_.vocab,
-                 .is_overwritten = role == ParamRole::kHead || config_.is_tied,
-                 .unit = unit};
-  if (tp_.count > 1)
-    spec.slice = {.full = {Vp, C}, .rows = {{.first = tp_.first(Vp), .count = tp_.slice(Vp)}}};
-  return spec;
 }
 
 Transformer::Saved Transformer::make_saved(Arena& arena, int64_t B, int64_t T) const {
@@ -159,6 +130,26 @@ Transformer::Values Transformer::Built::values(const Tensor& slot) const {
           .sums = at(losses.sums)};
 }
 
+ValueId Transformer::message_value(Builder& b, const char* name, size_t block) const {
+  const std::vector<Packed> values = values_before(b.spec(), layers_, block);
+  if (values.size() == 1)
+    return b.value(name, compute_, values.front().shape, values.front().placement, Role::kStream);
+  return b.value(name, compute_, {message_elements(values)}, Placement::kWhole);
+}
+
+Shape Transformer::message_shape(int first, int64_t B, int64_t T) const {
+  const std::vector<Packed> values =
+      values_before({.B = B, .T = T, .tp = tp_}, layers_, first_block({first, first + 1}));
+  return values.size() == 1 ? values.front().shape : Shape{message_elements(values)};
+}
+
+int64_t Transformer::largest_message(int64_t B, int64_t T) const {
+  int64_t most = 0;
+  for (int unit = 1; unit <= head_unit(); ++unit)
+    most = std::max(most, message_shape(unit, B, T).elements());
+  return most;
+}
+
 Transformer::Built Transformer::build(Use use, int64_t B, int64_t T, const RecomputePlan& plan,
                                       UnitRange units, Device device, const BuildOptions& options) const {
   const bool is_training = use == Use::kTraining;
@@ -175,36 +166,33 @@ Transformer::Built Transformer::build(Use use, int64_t B, int64_t T, const Recom
              .caches = options.caches,
              .plan = plan,
              .first_block = static_cast<int>(first_block(units))});
-  const int64_t N = B * T, n = tp_.rows(N);
-  const Placement placement = n < N ? Placement::kTokens : Placement::kWhole;
-  const auto stream = [&](const char* name) {
-    return b.value(name, compute_, {n, config_.width}, placement, Role::kStream);
-  };
   Built built;
-  ValueId x = kNoValue;
+  StreamValues stream;
   b.enter({.unit = units.first}, "");
   if (has_embedding(units)) {
-    b.enter({.unit = 0}, "embedding.");
-    x = dropout(b, embedding(b, embedding_), 0);
+    stream = begin_stream(b, layers_);
   } else {
-    x = built.input = stream("input");
+    built.input = message_value(b, "input", first_block(units));
+    stream = read_message(b, built.input, layers_, first_block(units));
   }
-  for (size_t l = 0; l < block_count(units); ++l) x = block(b, x, blocks_[first_block(units) + l]);
+  const size_t end_block = first_block(units) + block_count(units);
+  for (size_t l = first_block(units); l < end_block; ++l) run_block(b, stream, layers_, l);
   Gradients gradients;
   if (has_head(units)) {
     b.enter({.unit = head_unit()}, "head.");
-    built.norm = norm(b, x, final_norm_);
+    built.norm = norm(b, stream.x, layers_.final_norm);
     fuse(b, use != Use::kGeneration);
     if (use != Use::kGeneration) built.losses = losses(b, built.norm, head_);
     if (is_training) gradients.set(built.norm, built.losses.d);
   } else {
-    fuse(b, use != Use::kGeneration);
-    built.x = x;
     b.enter({.unit = units.end - 1}, "");
-    if (is_training) gradients.set(x, built.d_x = stream("d output"));
+    built.x = message_of(b, stream, layers_, end_block);
+    fuse(b, use != Use::kGeneration);
+    b.enter({.unit = units.end - 1}, "");
+    if (is_training) gradients.set(built.x, built.d_x = message_value(b, "d output", end_block));
   }
   size_t border = b.ops().size();
-  const bool has_tied_head = is_training && has_head(units) && !has_embedding(units) && lm_head_ < 0;
+  const bool has_tied_head = is_training && has_head(units) && !has_embedding(units) && layers_.head < 0;
   if (is_training) {
     differentiate(b, gradients);
     if (!has_embedding(units)) built.d_input = gradients.get(built.input);
@@ -236,8 +224,8 @@ Transformer::Built Transformer::build(Use use, int64_t B, int64_t T, const Recom
 }
 
 void Transformer::cast_weights(LayerContext& ctx) const {
-  for (const BlockLayers& block : blocks_)
-    for (const LinearLayer* layer : {&block.qkv, &block.proj, &block.up, &block.down})
+  for (const BlockLayers& block : layers_.blocks)
+    for (const LinearLayer* layer : block.linears())
       if (ctx.fp8 && ctx.fp8->held(layer->fp8.first_tensor + 1))
         layer->fp8.cast_weight(ctx.params.weight(layer->weight), *ctx.fp8, ctx.scratch, ctx.region,
                                ctx.stream);
@@ -245,8 +233,8 @@ void Transformer::cast_weights(LayerContext& ctx) const {
 
 std::vector<Fp8State::Weight> Transformer::fp8_weights() const {
   std::vector<Fp8State::Weight> weights;
-  for (const BlockLayers& block : blocks_)
-    for (const LinearLayer* layer : {&block.qkv, &block.proj, &block.up, &block.down})
+  for (const BlockLayers& block : layers_.blocks)
+    for (const LinearLayer* layer : block.linears())
       if (layer->fp8.has_one_scale())
         weights.push_back({layer->fp8.first_tensor + 1, {layer->out, layer->in}});
   return weights;

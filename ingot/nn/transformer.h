@@ -17,9 +17,8 @@
 #include "ingot/nn/infer_batch.h"
 #include "ingot/nn/layer.h"
 #include "ingot/nn/loss_head.h"
-#include "ingot/nn/models/block.h"
+#include "ingot/nn/models/model.h"
 #include "ingot/nn/param_store.h"
-#include "ingot/nn/primitives/ends.h"
 #include "ingot/nn/program/program.h"
 #include "ingot/ops/loss_sums.h"
 
@@ -44,10 +43,10 @@ class Transformer {
   // The values of a micro-batch that its caller reads or writes. n is the number of this rank's rows of the residual stream: N,
   // or N / tp with sequence parallelism.
   struct Values {
-    Tensor input = {};       // (n, C) input of the first block, if the units lack the embedding
-    Tensor x = {};           // (n, C) the units' output, if they lack the head
-    Tensor d_x = {};         // (n, C) its gradient
-    Tensor d_input = {};     // (n, C) the gradient of the input
+    Tensor input = {};       // the message from the units before, if the units lack the embedding (models/model.h)
+    Tensor x = {};           // the message to the units after, if the units lack the head
+    Tensor d_x = {};         // its gradient
+    Tensor d_input = {};     // the gradient of the input
     Tensor d = {};           // (n, C) the gradient of the head's input, after a forward pass that trains
     Tensor losses = {};      // (N) f32
     Tensor is_correct = {};  // (N) u8
@@ -103,7 +102,12 @@ class Transformer {
                    size_t least_slot_bytes = 0) const;
   UnitRange all_units() const { return {0, head_unit() + 1}; }
   // The id of the parameter that the head multiplies by: the embedding's if they are tied.
-  int head_weight() const { return lm_head_ >= 0 ? lm_head_ : embedding_.table; }
+  int head_weight() const { return layers_.head_weight(); }
+  // The shape of the message to the units from `first` on for a micro-batch of B sequences of T tokens: (n, C) of the
+  // residual stream, or the elements of several values.
+  Shape message_shape(int first, int64_t B, int64_t T) const;
+  // The most elements of a message between any two units.
+  int64_t largest_message(int64_t B, int64_t T) const;
   // Bytes of the slot that make_saved allocates.
   size_t slot_bytes(int64_t B, int64_t T, const RecomputePlan& plan, UnitRange units, Device device) const;
   // Scratch bytes of the passes on what make_saved returns for a plan (by default that of RecomputeConfig) and units, and of
@@ -139,7 +143,7 @@ class Transformer {
   // Tokens per chunk of the head for a micro-batch of N tokens.
   int64_t head_chunk(int64_t N, Device device = Device::kCpu) const { return head_.chunk(N, device); }
   // Names of the tensors that training casts to FP8, in the order of LayerContext::fp8.
-  const std::vector<std::string>& fp8_tensors() const { return fp8_tensors_; }
+  const std::vector<std::string>& fp8_tensors() const { return layers_.fp8_tensors; }
   // The weights whose codes ctx.fp8 can hold (Fp8State::hold_weights), and their casts, which precede the
   // micro-batches of every step. cast_weights does nothing for weights that are not held.
   std::vector<Fp8State::Weight> fp8_weights() const;
@@ -151,9 +155,9 @@ class Transformer {
   std::vector<KvCache> make_caches(Arena& arena, int64_t slots, int64_t positions) const;
   void infer(LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
              const Tensor& logits) const;
-  // Does so for some units. Without the embedding it starts from x; without the head it writes the units' output to
-  // x and no logits. x (n, C) in the compute dtype holds this rank's share of the batch's rows.
-  void infer_units(LayerContext& ctx, const InferBatch& batch, UnitRange units, const Tensor& x,
+  // Does so for some units. Without the embedding it starts from the message `in`; without the head it writes the message
+  // `out` to the next units, and no logits (message_shape, for one sequence of batch.rows() tokens). The two may share memory.
+  void infer_units(LayerContext& ctx, const InferBatch& batch, UnitRange units, const Tensor& in, const Tensor& out,
                    const std::vector<KvCache>& caches, const Tensor& logits) const;
   // Scratch for batches of up to n rows, all of which may want logits.
   size_t infer_scratch_bytes(int64_t n, const CacheShape& caches, Device device = Device::kCpu) const;
@@ -161,7 +165,7 @@ class Transformer {
   void cap_logits(std::span<float> logits) const;
 
  private:
-  int head_unit() const { return static_cast<int>(blocks_.size()) + 1; }
+  int head_unit() const { return layers_.head_unit(); }
   static bool has_embedding(UnitRange units) { return units.first == 0; }
   bool has_head(UnitRange units) const { return units.end == head_unit() + 1; }
   // The model's index of the first block of the units, and the number of their blocks.
@@ -172,7 +176,7 @@ class Transformer {
   const Tensor& rope_table_on(const Stream& stream) const {
     return stream.device == Device::kCuda ? device_rope_table_ : rope_table_;
   }
-  ParamSpec table_spec(const char* name, ParamRole role, int unit) const;
+  ValueId message_value(Builder& b, const char* name, size_t block) const;
 
   enum class Use { kTraining, kEvaluation, kGeneration };
   struct BuildOptions {
@@ -214,14 +218,10 @@ class Transformer {
   DType compute_;
   TensorParallel tp_;
   ParamList params_;
-  EmbeddingSpec embedding_;
-  int lm_head_ = -1;
-  std::vector<BlockLayers> blocks_;
-  NormSpec final_norm_;
+  ModelLayers layers_;
   LossHead head_;
   bool has_fp8_ = false, has_documents_ = false;
-  std::vector<std::string> fp8_tensors_;
-  std::vector<float> rope_;  // (context, D); empty without rotary positions
+  std::vector<float> rope_;  // (context, rotated dims); empty without rotary positions
   Tensor rope_table_;
   std::optional<Arena> device_tables_;
   Tensor device_rope_table_;

@@ -28,11 +28,12 @@ double apply_cap(const LogitCapConfig& cap, double x) {
 std::vector<KvCache> Transformer::make_caches(Arena& arena, int64_t slots, int64_t positions) const {
   INGOT_CHECK(slots * positions <= std::numeric_limits<int32_t>::max(),
               "Transformer::make_caches: {} slots of {} positions are too many", slots, positions);
-  std::vector<KvCache> caches(blocks_.size());
-  for (KvCache& cache : caches) {
-    const Shape shape{slots, positions, tp_.slice(config_.kv_heads, 1), config_.head_dim};
-    cache.k = arena.alloc(compute_, shape);
-    cache.v = arena.alloc(compute_, shape);
+  std::vector<KvCache> caches(layers_.blocks.size());
+  for (size_t l = 0; l < caches.size(); ++l) {
+    const int64_t heads = layers_.blocks[l].has_attention ? tp_.slice(config_.kv_heads, 1) : 0;
+    const Shape shape{slots, positions, heads, config_.head_dim};
+    caches[l].k = arena.alloc(compute_, shape);
+    caches[l].v = arena.alloc(compute_, shape);
   }
   return caches;
 }
@@ -64,8 +65,8 @@ Transformer::LogitScratch Transformer::logit_scratch(Arena& arena, int64_t N) co
 
 Transformer::InferScratch Transformer::infer_scratch(Arena& arena, int64_t n, const Program& program) const {
   InferScratch scratch{.slot = arena.alloc(DType::u8, {static_cast<int64_t>(program.slot_bytes())})};
-  if (rope_table_) scratch.rope = arena.alloc(DType::f32, {n, config_.head_dim});
-  if (embedding_.positions >= 0) scratch.positions = arena.alloc(compute_, {n, config_.width});
+  if (rope_table_) scratch.rope = arena.alloc(DType::f32, {n, config_.rotated_dims()});
+  if (layers_.embedding.positions >= 0) scratch.positions = arena.alloc(compute_, {n, config_.width});
   return scratch;
 }
 
@@ -78,8 +79,8 @@ size_t Transformer::infer_scratch_bytes(int64_t n, const CacheShape& caches, Dev
     if (rows < 1) continue;
     const Built built = infer_program(rows, all_units(), caches, device);
     Arena arena("inference plan", memory_of(device));
-    arena.alloc(compute_, {tp_.rows(rows),
-                           config_.width});  // x of infer_units, which a pipeline takes from the same arena
+    // The messages of infer_units, which a pipeline takes from the same arena.
+    arena.alloc(compute_, {largest_message(1, rows)});
     infer_scratch(arena, rows, *built.program);
     {
       const ScratchScope scope(arena);
@@ -93,13 +94,14 @@ size_t Transformer::infer_scratch_bytes(int64_t n, const CacheShape& caches, Dev
 
 void Transformer::infer(LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
                         const Tensor& logits) const {
-  infer_units(ctx, batch, all_units(), {}, caches, logits);
+  infer_units(ctx, batch, all_units(), {}, {}, caches, logits);
 }
 
-void Transformer::infer_units(LayerContext& ctx, const InferBatch& batch, UnitRange units, const Tensor& x,
-                              const std::vector<KvCache>& caches, const Tensor& logits) const {
-  INGOT_CHECK(caches.size() == blocks_.size(), "Transformer::infer: {} caches for {} blocks", caches.size(),
-              blocks_.size());
+void Transformer::infer_units(LayerContext& ctx, const InferBatch& batch, UnitRange units, const Tensor& in,
+                              const Tensor& out, const std::vector<KvCache>& caches,
+                              const Tensor& logits) const {
+  INGOT_CHECK(caches.size() == layers_.blocks.size(), "Transformer::infer: {} caches for {} blocks",
+              caches.size(), layers_.blocks.size());
   const ScratchScope scope(ctx.scratch);
   const Built built = infer_program(batch.rows(), units, {caches.front().slots(), caches.front().positions()},
                                     ctx.stream.device);
@@ -112,9 +114,9 @@ void Transformer::infer_units(LayerContext& ctx, const InferBatch& batch, UnitRa
   if (rope) gather(rope, rope_table_on(ctx.stream));
   if (has_embedding(units) && positions) {
     ctx.params.prefetch(0);
-    gather(positions, ctx.params.weight(embedding_.positions));
+    gather(positions, ctx.params.weight(layers_.embedding.positions));
   }
-  if (!has_embedding(units)) copy(built.program->tensor(built.input, slot), x, ctx.stream);
+  if (!has_embedding(units)) copy(built.program->tensor(built.input, slot), in, ctx.stream);
   const MicroBatch tokens{
       .tokens = batch.tokens().reshape({1, batch.rows()}), .targets = {}, .doc_start = {}};
   built.program->run(Section::kForward, slot, ctx,
@@ -123,7 +125,7 @@ void Transformer::infer_units(LayerContext& ctx, const InferBatch& batch, UnitRa
                       .infer = &batch,
                       .caches = &caches,
                       .positions = has_embedding(units) ? positions : Tensor{}});
-  if (!has_head(units)) return copy(x, built.program->tensor(built.x, slot), ctx.stream);
+  if (!has_head(units)) return copy(out, built.program->tensor(built.x, slot), ctx.stream);
   infer_logits(ctx, batch, built.program->tensor(built.norm, slot), logits);
 }
 

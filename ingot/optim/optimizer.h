@@ -27,6 +27,7 @@ struct StepInputs {
   // Replaces the configured momentum of the groups of Muon and SGD with momentum or, if there are none,
   // beta1 of the other groups.
   std::optional<double> momentum = {};
+  int64_t window = 0;  // of attention, where the model has a larger one; 0: the model's
   bool wants_stats = false;
 };
 

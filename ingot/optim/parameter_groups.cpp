@@ -67,6 +67,8 @@ std::string_view role_name(ParamRole role) {
       return "norm";
     case ParamRole::kBias:
       return "bias";
+    case ParamRole::kScalar:
+      return "scalar";
   }
   return "?";
 }

@@ -113,8 +113,13 @@ void ScheduleConfig::validate() const {
   if (!(momentum_from >= 0 && momentum_from < 1))
     fail(ErrorKind::kUsage, "schedule.momentum_from must lie in [0, 1), got {}", momentum_from);
   check_phases("phases", phases, 1);
-  constexpr double kLargestMomentum = 0.99999;
+  constexpr double kLargestMomentum = 0.99999, kLargestWindow = 1 << 24;
   check_phases("momentum", momentum, kLargestMomentum);
+  check_phases("window", window, kLargestWindow);
+  if (!(window_from >= 0 && window_from <= kLargestWindow))
+    fail(ErrorKind::kUsage, "schedule.window_from must lie in [0, {}], got {}", kLargestWindow, window_from);
+  if (window_multiple < 1)
+    fail(ErrorKind::kUsage, "schedule.window_multiple must be at least 1, got {}", window_multiple);
 }
 
 Schedule::Schedule(const ScheduleConfig& config, const RunLength& length, const BatchRamp& ramp)
@@ -122,13 +127,16 @@ Schedule::Schedule(const ScheduleConfig& config, const RunLength& length, const 
       warmup_steps_(config.warmup_steps),
       warmup_tokens_(config.warmup_tokens),
       unit_(length.unit),
-      lr_("schedule.phases", 1, {}, 0) {
+      lr_("schedule.phases", 1, {}, 0),
+      window_multiple_(config.window_multiple) {
   const double total = decay_end(config, length, ramp);
   const char* name = config.kind == ScheduleKind::kWsd ? "schedule.cooldown_steps" : "schedule.phases";
   const double first = config.kind == ScheduleKind::kPhases ? config.phases_from : 1;
   lr_ = PhasedCurve(name, first, lr_phases(config, unit_, ramp, total), total);
   if (!config.momentum.empty())
     momentum_.emplace("schedule.momentum", config.momentum_from, config.momentum, length.total);
+  if (!config.window.empty())
+    window_.emplace("schedule.window", config.window_from, config.window, length.total);
 }
 
 double Schedule::unit_position(const RunPosition& p) const {
@@ -165,6 +173,12 @@ double Schedule::lr(const RunPosition& p) const { return std::min(warmup(p), lr_
 std::optional<double> Schedule::momentum(const RunPosition& p) const {
   if (!momentum_) return std::nullopt;
   return momentum_->at(unit_position(p));
+}
+
+std::optional<int64_t> Schedule::window(const RunPosition& p) const {
+  if (!window_) return std::nullopt;
+  const double multiples = std::ceil(window_->at(unit_position(p)) / static_cast<double>(window_multiple_));
+  return window_multiple_ * std::max<int64_t>(1, static_cast<int64_t>(multiples));
 }
 
 }  // namespace ingot

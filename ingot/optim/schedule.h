@@ -1,4 +1,4 @@
-// Schedules of learning rate, momentum and batch size: each is a function of the position in the run.
+// Schedules of learning rate, momentum, attention's window and batch size: each is a function of the position in the run.
 //
 //   lr(p) = min(warmup(p), phases(p)) as a fraction of the peak
 // The position is that before the step's update. Linear warm-up over w steps has, at step s, one
@@ -41,6 +41,9 @@ struct ScheduleConfig {
   std::vector<Phase> phases;    // for kPhases: multipliers of the peak
   double momentum_from = 0.85;  // first value of `momentum`
   std::vector<Phase> momentum;  // values of the momentum; empty: the optimizer's own throughout
+  double window_from = 0;         // first value of `window`
+  std::vector<Phase> window;      // values of attention's window, in tokens; empty: the model's own throughout
+  int64_t window_multiple = 128;  // a window is rounded up to a multiple of this, at least one
   void validate() const;
 };
 
@@ -69,6 +72,8 @@ class Schedule {
   double lr(const RunPosition& position) const;
   // The momentum, or nullopt if the optimizer's own applies.
   std::optional<double> momentum(const RunPosition& position) const;
+  // The window in tokens, or nullopt if the model's own applies.
+  std::optional<int64_t> window(const RunPosition& position) const;
 
  private:
   double warmup(const RunPosition& position) const;
@@ -78,7 +83,8 @@ class Schedule {
   int64_t warmup_steps_, warmup_tokens_;
   RunUnit unit_;
   PhasedCurve lr_;
-  std::optional<PhasedCurve> momentum_;
+  std::optional<PhasedCurve> momentum_, window_;
+  int64_t window_multiple_;
 };
 
 }  // namespace ingot

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <exception>
+#include <utility>
 
 #include "ingot/comm/device_group.h"
 #include "ingot/core/copy.h"
@@ -62,8 +63,10 @@ Pipeline::Pipeline(const Transformer& model, const PipelineConfig& config, Commu
   make_memory(measure);
   arena_ = std::make_unique<Arena>("activations", measure.peak_bytes(), arena_memory(), stream.backing);
   memory_ = make_memory(*arena_);
-  activation_inbox_ = {.from = previous(), .memory = memory_.activation, .pending = {}};
-  gradient_inbox_ = {.from = next(), .memory = memory_.gradient, .pending = {}};
+  activation_inbox_ = {
+      .from = previous(), .memory = memory_.activation, .shapes = {}, .message = {}, .pending = {}};
+  gradient_inbox_ = {
+      .from = next(), .memory = memory_.gradient, .shapes = {}, .message = {}, .pending = {}};
   arenas_.push_back(arena_.get());
   for (const Arena* arena : feed_.arenas()) arenas_.push_back(arena);
   if (feed_.is_on_device() && config.batch.document_mask)
@@ -161,9 +164,9 @@ Pipeline::Memory Pipeline::make_memory(Arena& arena) const {
     if (feed_.is_on_device() && config_.batch.document_mask)
       batch.first_rows = arena.alloc(DType::i32, {DeviceFeed::most_first_rows(config_.batch)});
   }
-  const Shape rows{model_.tp().rows(shape[0] * shape[1]), model_.config().width};
-  memory.activation = arena.alloc(model_.compute(), rows);
-  memory.gradient = arena.alloc(model_.compute(), rows);
+  const int64_t largest = model_.largest_message(shape[0], shape[1]);
+  memory.activation = arena.alloc(model_.compute(), {largest});
+  memory.gradient = arena.alloc(model_.compute(), {largest});
   return memory;
 }
 
@@ -206,14 +209,20 @@ bool Pipeline::meets_new_documents(const ExecutorStep& step) {
 
 void Pipeline::expect(Inbox& inbox, const Route& route, Kind kind, const std::vector<PipelineOp>& list) {
   inbox.group = &route.on(is_direct_);
-  inbox.left = std::ranges::count(list, kind, &PipelineOp::kind);
+  inbox.shapes.clear();
+  inbox.posted = 0;
+  for (const PipelineOp& op : list)
+    if (op.kind == kind)
+      inbox.shapes.push_back(
+          message_shape(kind == Kind::kReceiveActivation ? units(op.chunk).first : units(op.chunk).end));
   post(inbox);
 }
 
 void Pipeline::post(Inbox& inbox) {
-  if (inbox.left == 0) return;
-  --inbox.left;
-  inbox.pending = inbox.group->start_receive(inbox.group->name(), inbox.memory, inbox.from);
+  if (inbox.posted == inbox.shapes.size()) return;
+  const Shape& shape = inbox.shapes[inbox.posted++];
+  inbox.message = inbox.memory.rows(0, shape.elements()).reshape(shape);
+  inbox.pending = inbox.group->start_receive(inbox.group->name(), inbox.message, inbox.from);
 }
 
 void Pipeline::take(Inbox& inbox, const Tensor& t, Stream& stream) {
@@ -221,7 +230,7 @@ void Pipeline::take(Inbox& inbox, const Tensor& t, Stream& stream) {
   clock().begin_wait();
   inbox.pending.wait();
   clock().end_wait();
-  copy(t, inbox.memory, stream);
+  copy(t, inbox.message, stream);
   post(inbox);
 }
 
@@ -328,6 +337,12 @@ const std::vector<PipelineOp>& Pipeline::list_for(const ExecutorStep& step) {
 bool Pipeline::run(const ExecutorStep& step) {
   INGOT_CHECK(step.micros <= config_.shape.micros && step.only < step.micros && step.grad_scale != 0,
               "Pipeline::run: {} micro-batches, at most {}", step.micros, config_.shape.micros);
+  if (std::exchange(window_, step.window) != step.window) {  // libraries choose their kernels anew
+    graphs_.clear();
+    documents_seen_.clear();
+    documents_evaluated_.clear();
+    is_warm_ = has_run_ = false;
+  }
   const std::vector<PipelineOp>& list = list_for(step);
   feed_.begin_step(step.steps_in_flight);
   ++runs_;
@@ -425,13 +440,18 @@ std::vector<const Transformer::Saved*> Pipeline::parts() const {
 void Pipeline::infer(LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
                      const Tensor& logits) {
   const ScratchScope scope(ctx.scratch);
-  const Tensor x =
-      ctx.scratch.alloc(model_.compute(), {model_.tp().rows(batch.rows()), model_.config().width});
+  const Tensor room = ctx.scratch.alloc(model_.compute(), {model_.largest_message(1, batch.rows())});
+  const auto message = [&](int first) {
+    const Shape shape = model_.message_shape(first, 1, batch.rows());
+    return room.rows(0, shape.elements()).reshape(shape);
+  };
   Communicator& messages = activations_.on(false);
   for (int chunk = 0; chunk < config_.shape.chunks; ++chunk) {
-    if (stage(chunk) > 0) messages.receive(messages.name(), x, previous());
-    model_.infer_units(ctx, batch, units(chunk), x, caches, logits);
-    if (!is_last(stage(chunk))) messages.send(messages.name(), x, next());
+    const Tensor in = stage(chunk) > 0 ? message(units(chunk).first) : Tensor{},
+                 out = is_last(stage(chunk)) ? Tensor{} : message(units(chunk).end);
+    if (in) messages.receive(messages.name(), in, previous());
+    model_.infer_units(ctx, batch, units(chunk), in, out, caches, logits);
+    if (out) messages.send(messages.name(), out, next());
   }
   if (batch.outputs_count() > 0) messages.broadcast("logits", logits, config_.shape.ranks - 1);
 }

@@ -75,8 +75,10 @@ class Pipeline final : public Executor {
   struct Inbox {
     Communicator* group = nullptr;
     int from = 0;
-    Tensor memory;     // (n, C)
-    int64_t left = 0;  // messages still to be posted in this step
+    Tensor memory;              // (elements) of the largest message
+    std::vector<Shape> shapes;  // of this step's messages, in order
+    size_t posted = 0;          // of those
+    Tensor message;             // the one that was posted last, in the memory
     Pending pending;
   };
   struct Memory {
@@ -115,6 +117,9 @@ class Pipeline final : public Executor {
   const std::vector<PipelineOp>& list_for(const ExecutorStep& step);
 
   void expect(Inbox& inbox, const Route& route, PipelineOp::Kind kind, const std::vector<PipelineOp>& list);
+  Shape message_shape(int first_unit) const {
+    return model_.message_shape(first_unit, config_.batch.batch, config_.batch.context);
+  }
   void post(Inbox& inbox);
   void take(Inbox& inbox, const Tensor& t, Stream& stream);
   void bring_back(const Tensor& sums, int chunk, StepResultRing* results, Stream& stream);
@@ -135,6 +140,7 @@ class Pipeline final : public Executor {
   // Separate groups of the same ranks, because messages within one group keep their order.
   Route activations_, gradients_;
   bool is_direct_ = false, has_run_ = false;  // is_direct_: of the current step
+  int64_t window_ = 0;                        // of the last step's attention
   int64_t graph_micros_ = 0;                  // micro-batches of the step whose passes graphs_ holds
   bool is_warm_ = false;                      // passes have run, so that libraries have chosen their kernels
   bool has_graphs_ = false;                   // the current step runs as graphs

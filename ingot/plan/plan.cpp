@@ -13,6 +13,7 @@
 #include "ingot/core/parallel.h"
 #include "ingot/memory/activation_budget.h"
 #include "ingot/memory/memory_check.h"
+#include "ingot/nn/models/model.h"
 #include "ingot/parallel/parallelize.h"
 #include "ingot/parallel/stage_plan.h"
 #include "ingot/plan/machine_costs.h"
@@ -20,24 +21,36 @@
 namespace ingot {
 
 std::vector<ModelPart> model_parts(const ModelConfig& c) {
-  const int64_t heads_width = c.heads * c.head_dim;
-  const int64_t attention = c.width * c.qkv_width() + heads_width * c.width;
-  const int64_t mlp = c.width * c.mlp_in_width() + c.ffn * c.width;
-  const int64_t attention_bias = c.has_bias ? c.qkv_width() + c.width : c.has_qkv_bias ? c.qkv_width() : 0;
-  const int64_t mlp_bias = c.has_bias ? c.mlp_in_width() + c.width : 0;
-  const int64_t gains = c.norm == NormKind::kRmsNormWeightless ? 0 : c.width;
-  const int64_t norm = c.norm == NormKind::kLayerNorm && c.has_bias ? 2 * c.width : gains;
-  const int64_t positions = c.positions == PositionKind::kLearned ? c.context * c.width : 0;
-  const int64_t table = c.vocab * c.width;
-  const auto flops = [](int64_t weights) { return 6.0 * static_cast<double>(weights); };
-  return {
-      {"embedding", table + positions, 0},
-      {"attention linears", c.layers * (attention + attention_bias), flops(c.layers * attention)},
-      {"attention", 0, c.attention_flops_per_token()},
-      {"mlp", c.layers * (mlp + mlp_bias), flops(c.layers * mlp)},
-      {"norms", c.layers * (2 * norm + c.qk_gains()) + norm, 0},
-      {"head", c.is_tied ? 0 : table, flops(table)},
+  ModelPart embedding{"embedding"}, linears{"attention linears"}, mlp{"mlp"}, norms{"norms"}, scalars{"scalars"},
+      head{"head"};
+  const auto part_of = [&](const ParamSpec& spec) -> ModelPart& {
+    switch (spec.role) {
+      case ParamRole::kEmbedding:
+      case ParamRole::kPosition:
+        return embedding;
+      case ParamRole::kHead:
+        return head;
+      case ParamRole::kNorm:
+        return norms;
+      case ParamRole::kScalar:
+        return scalars;
+      case ParamRole::kMatrix:
+      case ParamRole::kBias:
+        break;
+    }
+    return spec.name.find(".attention.") == std::string::npos ? mlp : linears;
   };
+  const auto flops = [](int64_t weights) { return 6.0 * static_cast<double>(weights); };
+  const ParamList params = parameters_of(c);
+  for (const ParamSpec& spec : params.specs()) {
+    ModelPart& part = part_of(spec);
+    part.parameters += elements_without_padding(spec);
+    if (spec.role == ParamRole::kMatrix) part.flops_per_token += flops(spec.elements());
+  }
+  head.flops_per_token = flops(c.vocab * c.width);
+  std::vector<ModelPart> parts{embedding, linears, {"attention", 0, c.attention_flops_per_token()}, mlp, norms, head};
+  if (scalars.parameters > 0) parts.insert(parts.end() - 1, scalars);
+  return parts;
 }
 
 std::vector<RankMemory> plan_rank_memory(const RunConfig& config) {

@@ -1,6 +1,8 @@
 // bench_step: whole training steps on random tokens, and the same matrix products by themselves.
 #include <algorithm>
 #include <array>
+#include <map>
+#include <utility>
 
 #include "ingot/core/copy.h"
 #include "ingot/core/cuda/cuda_device.h"
@@ -37,15 +39,15 @@ std::vector<Product> step_products(const Transformer& model, const RunConfig& co
   const int64_t rows = config.train.batch_size * c.context;
   std::vector<Product> products;
   const DType compute = config.precision.compute;
-  const auto add_linear = [&](int64_t out, int64_t in, int64_t count) {
+  std::map<std::pair<int64_t, int64_t>, int64_t> linears;  // from outputs and inputs to their number
+  for (const ParamSpec& spec : model.params().specs())
+    if (spec.role == ParamRole::kMatrix) ++linears[{spec.shape[0], spec.shape[1]}];
+  for (const auto& [shape, count] : linears) {
+    const auto [out, in] = shape;
     products.push_back({MatmulForm::kNT, rows, out, in, count, compute});
     products.push_back({MatmulForm::kNN, rows, in, out, count, compute});
     products.push_back({MatmulForm::kTN, out, in, rows, count, DType::f32});
-  };
-  add_linear(c.qkv_width(), c.width, c.layers);
-  add_linear(c.width, c.heads * c.head_dim, c.layers);
-  add_linear(c.mlp_in_width(), c.width, c.layers);
-  add_linear(c.width, c.ffn, c.layers);
+  }
   const int64_t chunk = model.head_chunk(rows, config.train.device), chunks = (rows + chunk - 1) / chunk;
   const bool is_half =
       config.head.loss_dtype == LossDtype::kBf16Logits && config.train.device == Device::kCuda;

@@ -210,7 +210,7 @@ class Llama {
                     c.positions == PositionKind::kRope && c.mlp == MlpKind::kSwiglu && !c.has_bias_of_qkv() &&
                     !c.has_qk_norm && c.window == 0 && c.nope_every == 0 &&
                     c.rope_scaling.kind == RopeScalingKind::kNone && c.dropout == 0 &&
-                    c.cap.kind == CapKind::kNone,
+                    c.cap.kind == CapKind::kNone && !c.has_own_parts(),
                 "llama_f64_gradients: not a plain LLaMA");
     for (size_t id = 0; id < weights.size(); ++id) {
       const Shape& shape = list_.specs()[id].shape;

@@ -26,6 +26,7 @@ struct ExecutorStep {
   int64_t only = -1;           // if >= 0, run this micro-batch only and do not reduce gradients over replicas
   float grad_scale = 0;        // factor of the sum of the losses; not 0
   int64_t checked_tokens = 0;  // tokens of micro-batch 0 whose loss is checked
+  int64_t window = 0;          // LayerContext::window of all contexts; kernels and graphs hold for one
   std::function<const Batch&()> next =
       {};  // called once per micro-batch, in order; valid until the next call
   std::function<LayerContext(int64_t micro)> context = {};

@@ -94,7 +94,8 @@ void ForwardCheck::compare(RawLoss& raw, const Tensor& losses, const MicroBatch&
                    .region = trained.region,
                    .scratch = trained.scratch,
                    .stream = trained.stream,
-                   .dropout = {}};
+                   .dropout = {},
+                   .window = trained.window};
   const RawLoss exact = model_.forward(ctx, memory.batch, memory.saved, 0, B_ * T_).raw;
   raw.forward_tokens = exact.tokens;
   if (exact.tokens == 0) return;

@@ -1,6 +1,7 @@
 #include "ingot/train/local_executor.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "ingot/core/trace.h"
 #include "ingot/train/recompute_choice.h"
@@ -31,6 +32,10 @@ void LocalExecutor::set_recompute(const RecomputePlan& plan, size_t least_slot_b
 }
 
 bool LocalExecutor::run(const ExecutorStep& step) {
+  if (std::exchange(window_, step.window) != step.window) {
+    passes_seen_.clear();
+    graphs_.clear();
+  }
   feed_.begin_step(step.steps_in_flight);
   step.params.begin_step();
   if (has_graphs(step)) step.params.begin_graphs();

@@ -58,6 +58,7 @@ class LocalExecutor final : public Executor {
   DeviceFeed feed_;
   LossSums sums_;  // The last run added these, as far as the host knows them.
   PassGraphs graphs_{feed_, config_.shape.context};
+  int64_t window_ = 0;  // of the last step's attention
   std::set<int64_t>
       passes_seen_;  // kinds of passes that have run with the current recompute plan (submit_micro)
 };

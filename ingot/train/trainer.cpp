@@ -101,7 +101,8 @@ LayerContext Trainer::context(float dropout_p, int64_t first_row) {
           .dropout = {.p = dropout_p,
                       .seed = config_.train.seed,
                       .step = static_cast<uint64_t>(state_.steps_done),
-                      .first_row = first_row}};
+                      .first_row = first_row},
+          .window = window_};
 }
 
 EvalResult Trainer::evaluate(const TokenSource& text, int64_t max_tokens, const EvalProgress& goes_on) {

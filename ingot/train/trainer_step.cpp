@@ -61,6 +61,7 @@ ExecutorStep Trainer::executor_step(Loader& loader, int64_t micros) {
   ExecutorStep step{.params = *layout_.params, .stream = *layout_.stream};
   step.micros = layout_.data_shard.micros(micros);
   step.grad_scale = static_cast<float>(state_.loss_scaler.scale() / expected_tokens(micros));
+  step.window = window_;
   step.next = [&loader]() -> const Batch& { return loader.next(); };
   step.context = [this](int64_t micro) {
     LayerContext ctx = context(static_cast<float>(config_.model.dropout),
@@ -77,6 +78,7 @@ void Trainer::submit(Loader& loader, const StepOrder& order) {
               "Trainer::submit: {} steps are in flight", submitted_.size());
   Submitted submitted{
       .order = order, .first_sample = loader.position(), .scaler = state_.loss_scaler.state()};
+  window_ = order.inputs.window;
   ExecutorStep step = executor_step(loader, order.micros);
   step.steps_in_flight = submitted_.size();
   step.next = [&]() -> const Batch& {

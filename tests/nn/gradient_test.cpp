@@ -90,6 +90,24 @@ std::vector<Case> cases() {
   speedrun.mlp = MlpKind::kGeluExact;
   speedrun.cap = {.kind = CapKind::kTanh, .a = 15, .b = 0, .c = 1};
   all.push_back({"speedrun_tanh_learned", speedrun});
+  ModelConfig whole = base();
+  whole.layers = 6;
+  whole.head_dim = 8;
+  whole.kv_heads = 2;
+  whole = whole_speedrun_style(whole);
+  all.push_back({"speedrun_whole", whole});
+  whole.dropout = 0.1;
+  whole.is_tied = true;
+  whole.norm = NormKind::kRmsNorm;
+  whole.mlp_only_layers = {2, 3};
+  whole.value_embeddings = 1;
+  all.push_back({"speedrun_whole_dropout", whole});
+  ModelConfig gpt_j = gpt2_style(base());
+  gpt_j.has_parallel_residual = true;
+  gpt_j.positions = PositionKind::kRope;
+  gpt_j.rope_dims = 4;
+  gpt_j.dropout = 0.1;
+  all.push_back({"gpt_j", gpt_j});
   return all;
 }
 
@@ -108,7 +126,8 @@ class Gradient : public ::testing::TestWithParam<Case> {
   // Gains of 1 would hide a gradient that leaves them out.
   void SetUp() override {
     for (size_t p = 0; p < model.params().specs().size(); ++p) {
-      if (model.params().specs()[p].role != ParamRole::kNorm) continue;
+      const ParamRole role = model.params().specs()[p].role;
+      if (role != ParamRole::kNorm && role != ParamRole::kScalar) continue;
       const Tensor w = store.master(static_cast<int>(p));
       for (int64_t i = 0; i < w.elements(); ++i)
         w.as<float>()[i] +=

@@ -73,13 +73,13 @@ TEST_P(Int8WeightsOfModel, TakeLessMemoryAndHaveNoOtherCopy) {
 ModelConfig llama_style(ModelConfig c) { return c; }
 
 std::string int8_style_name(const ::testing::TestParamInfo<Int8WeightsOfModel::ParamType>& info) {
-  const char* styles[] = {"llama", "gpt2", "speedrun", "olmo2"};
+  const char* styles[] = {"llama", "gpt2", "speedrun", "olmo2", "whole_speedrun"};
   return fmt::format("{}_{}", styles[info.index / 3], name(std::get<1>(info.param)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Styles, Int8WeightsOfModel,
                          ::testing::Combine(::testing::Values(&llama_style, &gpt2_style, &speedrun_style,
-                                                              &olmo2_style),
+                                                              &olmo2_style, &whole_speedrun_style),
                                             ::testing::Values(DType::f32, DType::bf16, DType::f16)),
                          int8_style_name);
 

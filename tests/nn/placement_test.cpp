@@ -55,6 +55,11 @@ struct List {
     ops.erase(ops.begin() + static_cast<std::ptrdiff_t>(index));
     for (Op& op : ops) std::ranges::replace(op.in, skipped.out[0], skipped.in[0]);
   }
+  std::vector<Op>::iterator reduction_of(int unit) {
+    return std::ranges::find_if(ops, [&](const Op& op) {
+      return op.primitive->name() == "start_reduction" && op.scope.unit == unit;
+    });
+  }
   int param(const std::string& name) const {
     const auto found = std::ranges::find(params.specs(), name, &ParamSpec::name);
     EXPECT_NE(found, params.specs().end()) << name;
@@ -84,9 +89,12 @@ ModelConfig with_gains() {
   return config;
 }
 
+ModelConfig table_alone() { return testing::speedrun_style(llama()); }
+
 TEST(Placement, OfRightListsHasNoError) {
   for (const bool splits_tokens : {false, true})
-    for (const ModelConfig& config : {llama(), gpt2(), with_gains(), testing::speedrun_style(llama())})
+    for (const ModelConfig& config : {llama(), gpt2(), with_gains(), table_alone(),
+                                      testing::whole_speedrun_style(llama())})
       EXPECT_EQ(List(config, splits_tokens).error(), "");
 }
 
@@ -198,7 +206,21 @@ INSTANTIATE_TEST_SUITE_P(
                 "blocks.0.attention.qkv.bias is whole, and the columns of its operand are split"},
         Mistake{"TiedTableIsSplitInTheHeadAlone", llama, false,
                 [](List& l) { l.reslice("embedding.weight", {}); },
-                "embedding: its output embedding.x is a sum that is still due over tp; wanted: whole"}),
+                "embedding: its output embedding.x is a sum that is still due over tp; wanted: whole"},
+        Mistake{"HeadWithoutANormIsNotReduced", table_alone, false,
+                [](List& l) { l.ops.erase(l.reduction_of(l.units.end - 1)); },
+                "the reduction of unit 3 begins 0 times, and it has gradients such as that of head.weight"},
+        Mistake{"BlockIsReducedTwice", llama, false,
+                [](List& l) { l.ops.push_back(*l.reduction_of(1)); },
+                "the reduction of unit 1 begins 2 times"},
+        Mistake{"BlockIsReducedBeforeItsLastGradient", llama, true,
+                [](List& l) {
+                  const auto reduction = l.reduction_of(2);
+                  const Op moved = *reduction;
+                  l.ops.erase(reduction);
+                  l.ops.insert(l.ops.begin() + static_cast<std::ptrdiff_t>(l.find("norm_backward", 1)), moved);
+                },
+                "after the reduction of its unit has begun"}),
     [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace

@@ -121,6 +121,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Style{"llama_f32", llama(), DType::f32}, Style{"llama_bf16", llama(), DType::bf16},
                       Style{"llama_f16", llama(), DType::f16}, Style{"gpt2_f32", gpt2(), DType::f32},
                       Style{"gpt2_bf16", gpt2(), DType::bf16}, Style{"speedrun_f32", speedrun(), DType::f32},
+                      Style{"whole_speedrun_f32", whole_speedrun_style(llama()), DType::f32},
+                      Style{"whole_speedrun_bf16", whole_speedrun_style(llama()), DType::bf16},
                       Style{"olmo2_bf16", olmo2_style(llama()), DType::bf16}),
     [](const auto& info) { return std::string(info.param.name); });
 

@@ -38,6 +38,7 @@ INSTANTIATE_TEST_SUITE_P(
                       ScratchCase{"llama_bf16", small_llama(2), DType::bf16},
                       ScratchCase{"gpt2_f32", gpt2_style(small_llama(2)), DType::f32},
                       ScratchCase{"speedrun_bf16", speedrun_style(small_llama(2)), DType::bf16},
+                      ScratchCase{"whole_speedrun_bf16", whole_speedrun_style(small_llama(4)), DType::bf16},
                       ScratchCase{"olmo2_f32", olmo2_style(small_llama(2)), DType::f32},
                       ScratchCase{"tensorwise", small_llama(2), DType::bf16, Fp8Recipe::kTensorwise},
                       ScratchCase{"rowwise", small_llama(2), DType::bf16, Fp8Recipe::kRowwise},
@@ -46,7 +47,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // The first token uses another attention kernel than those that follow it.
 TEST(InferScratch, SufficesForAnyNumberOfTokensUpToThePlan) {
-  for (const ModelConfig& config : {small_llama(2), olmo2_style(small_llama(2))}) {
+  for (const ModelConfig& config : {small_llama(2), olmo2_style(small_llama(2)), whole_speedrun_style(small_llama(4))}) {
     SmallModel small(config, DType::f32, 1, 16, 1);
     std::vector<int32_t> ids(16, 3);
     std::vector<float> logits;

@@ -40,6 +40,17 @@ inline ModelConfig speedrun_style(ModelConfig c) {
   return c;
 }
 
+// The speed run of January 2025, whole: everything that its blocks read besides the residual stream.
+inline ModelConfig whole_speedrun_style(ModelConfig c) {
+  c = speedrun_style(c);
+  c.layers = std::max<int64_t>(c.layers, 4);
+  c.has_embedding_norm = c.has_input_mix = c.has_skips = true;
+  c.value_embeddings = c.layers / 2 - c.layers / 4;
+  c.mlp_only_layers = {c.layers / 2};
+  c.rope_dims = c.head_dim > 0 ? c.head_dim / 4 * 2 : c.width / c.heads / 4 * 2;
+  return c;
+}
+
 inline ModelConfig olmo2_style(ModelConfig c) {
   c.norm_place = NormPlace::kAfter;
   c.qk_norm_over = QkNormOver::kWidth;

@@ -199,6 +199,24 @@ TEST(Schedule, MomentumWarmsUpAndCoolsDown) {
   EXPECT_FALSE(Schedule({}, steps(10), kNoRamp).momentum(at_step(3)));
 }
 
+// The window of the speed run of January 2025: the smallest multiple of 128 that is at least 1728 step / steps, and 128.
+TEST(Schedule, WindowGrowsInMultiples) {
+  ScheduleConfig c;
+  c.window = {{.kind = Phase::Length::kRest, .length = 0, .curve = Curve::kLinear, .to = 1728}};
+  c.validate();
+  const Schedule schedule(c, steps(1395), kNoRamp);
+  for (int64_t s = 0; s <= 1395; ++s) {
+    int64_t want = 128;
+    while (static_cast<double>(want) < 1728.0 * static_cast<double>(s) / 1395) want += 128;
+    ASSERT_EQ(schedule.window(at_step(s)), want) << s;
+  }
+  EXPECT_EQ(schedule.window(at_step(0)), 128);
+  EXPECT_EQ(schedule.window(at_step(1394)), 1792);
+  EXPECT_EQ(Schedule({}, steps(10), kNoRamp).window(at_step(3)), std::nullopt);
+  c.window_multiple = 0;
+  EXPECT_THROW(c.validate(), Error);
+}
+
 std::vector<ScheduleConfig> every_kind(int64_t warmup_steps) {
   std::vector<ScheduleConfig> all;
   for (ScheduleKind kind : {ScheduleKind::kConstant, ScheduleKind::kCosine, ScheduleKind::kLinear})

@@ -66,10 +66,11 @@ TEST(FsdpGradients, ForwardOfAllMicroBatchesMayPrecedeBackward) {
   tied.is_tied = true;
   untied.is_tied = false;
   untied.has_bias = true;
-  // This model's head has no parameters of its own.
+  // The head of this model has a table alone, and that of the next no parameters of its own.
+  const ModelConfig table_alone = testing::speedrun_style(testing::small_llama(4));
   ModelConfig weightless = testing::speedrun_style(testing::small_llama(4));
   weightless.is_tied = true;
-  for (ModelConfig config : {tied, untied, weightless}) {
+  for (ModelConfig config : {tied, untied, table_alone, weightless}) {
     config.dropout = 0;
     const auto got = gradients(config, true), want = gradients(config, false);
     const Transformer model(config.resolved(), DType::f32);

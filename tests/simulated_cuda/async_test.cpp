@@ -60,7 +60,11 @@ void expect_same_step(const StepResult& got, const StepResult& want, int step) {
 // A course of steps in which the batch grows.
 constexpr int kSteps = 6;
 int64_t micros_of(int step) { return step < 2 ? 1 : 2; }
-StepInputs inputs_of(int step) { return {.lr = 3e-3 / (step + 1)}; }
+// Where the model has a window, it grows.
+StepInputs inputs_of(int step, const SmallTraining& training) {
+  const int64_t most = training.trainer.layout().model->config().window;
+  return {.lr = 3e-3 / (step + 1), .window = most > 0 ? std::min<int64_t>(most, 2 + step / 2 * 2) : 0};
+}
 
 // Submits the next step before it collects one. The first step of delayed scaling is synchronous.
 std::vector<StepResult> collect_late(SmallTraining& training) {
@@ -68,14 +72,14 @@ std::vector<StepResult> collect_late(SmallTraining& training) {
   std::vector<StepResult> results;
   size_t waited = 0;
   for (int i = 0; i < kSteps; ++i) {
-    if (i == 0 && trainer.depth(inputs_of(i)) == 0) {
-      results.push_back(gradients(trainer, training.loader, micros_of(i), inputs_of(i)));
+    if (i == 0 && trainer.depth(inputs_of(i, training)) == 0) {
+      results.push_back(gradients(trainer, training.loader, micros_of(i), inputs_of(i, training)));
       trainer.update(results.back());
       waited = 1;
       continue;
     }
     trainer.submit(training.loader,
-                   {.micros = micros_of(i), .inputs = inputs_of(i), .is_asynchronous = true});
+                   {.micros = micros_of(i), .inputs = inputs_of(i, training), .is_asynchronous = true});
     if (std::cmp_greater(i, waited)) results.push_back(trainer.collect(training.loader));
   }
   results.push_back(trainer.collect(training.loader));
@@ -93,7 +97,7 @@ void expect_same_course(const std::vector<std::string>& keys, const std::vector<
   ASSERT_EQ(got.size(), kSteps);
   for (int i = 0; i < kSteps; ++i) {
     spoil_old_gradients(waiting.trainer);
-    const StepResult want = gradients(waiting.trainer, waiting.loader, micros_of(i), inputs_of(i));
+    const StepResult want = gradients(waiting.trainer, waiting.loader, micros_of(i), inputs_of(i, waiting));
     waiting.trainer.update(want);
     expect_same_step(got[static_cast<size_t>(i)], want, i);
   }
@@ -116,10 +120,17 @@ const Keys kFp8Rowwise = {"precision.compute=bf16", "precision.fp8=rowwise", "he
                           "head.fp8_scaling=current", "model.vocab_multiple=16"};
 const Keys kFp8Delayed = {"precision.compute=bf16", "precision.fp8=delayed", "precision.fp8_amax_history=3",
                           "precision.fp8_margin=1", "head.precision=fp8",    "model.vocab_multiple=16"};
+const Keys kWholeSpeedRun = {"model.layers=4",          "model.norm=rmsnorm_weightless",
+                             "model.qk_norm=true",      "model.mlp=relu2",
+                             "model.tied=false",        "model.embedding_norm=true",
+                             "model.input_mix=true",    "model.skips=true",
+                             "model.value_embeddings=1", "model.mlp_only_layers=[2]",
+                             "model.rope_dims=8",       "precision.compute=bf16"};
 class AsyncVariants : public ::testing::TestWithParam<Keys> {};
 TEST_P(AsyncVariants, EqualSynchronousSteps) { expect_same_course(GetParam(), {}); }
 INSTANTIATE_TEST_SUITE_P(All, AsyncVariants,
                          ::testing::Values(Keys{"model.dropout=0.2", "data.document_mask=true"},
+                                           Keys{"model.window=6"}, kWholeSpeedRun,
                                            Keys{"optimizer.kind=lion", "optimizer.grad_clip=0"},
                                            Keys{"optimizer.kind=adamw8bit", "model.ffn=256"}, kMuon,
                                            kAdafactor, kF16, kFp8, kFp8Rowwise, kFp8Delayed));
@@ -130,6 +141,7 @@ TEST_P(GraphVariants, EqualStepsSubmittedKernelByKernel) {
 }
 INSTANTIATE_TEST_SUITE_P(All, GraphVariants,
                          ::testing::Values(Keys{"optimizer.ema=0.9"}, Keys{"model.dropout=0.2"},
+                                           Keys{"model.window=6"}, kWholeSpeedRun,
                                            Keys{"model.dropout=0.2", "precision.compute=bf16",
                                                 "activations.policy=block", "model.mlp=gelu_tanh"},
                                            Keys{"data.document_mask=true", "activations.policy=block"},

@@ -34,7 +34,7 @@ Coordinates coordinates(SmallTraining& training) {
   Coordinates result{.block = std::vector<float>(static_cast<size_t>(kPromptTokens * width)),
                      .logits = std::vector<float>(static_cast<size_t>(model.config().vocab_padded()))};
   const Tensor x(result.block.data(), DType::f32, {kPromptTokens, width});
-  model.infer_units(ctx, sequence.batch(ids), {0, 2}, x, sequence.caches,
+  model.infer_units(ctx, sequence.batch(ids), {0, 2}, {}, x, sequence.caches,
                     {});  // the embedding and the only block
   sequence.append(model, ctx, ids, result.logits);
   result.logits.resize(61);

@@ -3,8 +3,9 @@
 `ingot export --hf` writes this file beside such a model. The weights have LLaMA's names. config.json has LLaMA's keys,
 and under "ingot" what is different: norm (layernorm, rmsnorm, rmsnorm_weightless), positions (learned, rope), mlp
 (gelu_tanh, gelu_exact, relu2, swiglu), bias, qkv_bias, norm_place (before, after), qk_norm, qk_norm_over (head, width),
-qk_norm_gain, full_layers, nope_every, cap (none, tanh, sigmoid) with cap_a, cap_b, cap_c, and rope_scaling (none, linear, llama3,
-yarn) with its numbers. There is no cache of keys and values: generation reads the whole text for every token.
+qk_norm_gain, full_layers, nope_every, cap (none, tanh, sigmoid) with cap_a, cap_b, cap_c, rope_scaling (none, linear, llama3,
+yarn) with its numbers, rope_dims, parallel_residual, mlp_only_layers, embedding_norm, input_mix, skips and
+value_embeddings. There is no cache of keys and values: generation reads the whole text for every token.
 """
 
 import math
@@ -42,9 +43,13 @@ class Gain(nn.Module):
         self.weight = nn.Parameter(torch.ones(size))
 
 
+def scalar():
+    return nn.Parameter(torch.ones(1))
+
+
 def frequencies(config):
-    """Returns the rotary frequencies (D/2), scaled as config.json says."""
-    own, dim = config.ingot, config.head_dim
+    """Returns the rotary frequencies (R/2) of the R channels that rotate, scaled as config.json says."""
+    own, dim = config.ingot, config.ingot["rope_dims"]
     f = 1.0 / own["rope_theta"] ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim)
     if own["rope_scaling"] == "linear":
         return f / own["rope_factor"]
@@ -63,11 +68,18 @@ def frequencies(config):
 
 
 def rotate(x, f):
-    """Rotates x (B, H, T, D): position t turns the pair (x[i], x[i + D/2]) by t * f[i]."""
+    """Rotates the first R channels of x (B, H, T, D): position t turns the pair (x[i], x[i + R/2]) by t * f[i]."""
     angles = torch.arange(x.shape[2], dtype=torch.float32, device=x.device)[:, None] * f.to(x.device)
     cos, sin = angles.cos(), angles.sin()
-    low, high = x.float().chunk(2, dim=-1)
-    return torch.cat((low * cos - high * sin, high * cos + low * sin), dim=-1).to(x.dtype)
+    half = f.shape[0]
+    low, high, rest = x.float().split((half, half, x.shape[-1] - 2 * half), dim=-1)
+    return torch.cat((low * cos - high * sin, high * cos + low * sin, rest), dim=-1).to(x.dtype)
+
+
+def value_table(config, layer):
+    """Returns the table of value embeddings of a block, which the first blocks and the last ones share, or None."""
+    n, rest = config.ingot["value_embeddings"], config.num_hidden_layers - config.ingot["value_embeddings"]
+    return layer if layer < n else layer - rest if layer >= rest else None
 
 
 class Attention(nn.Module):
@@ -83,13 +95,21 @@ class Attention(nn.Module):
         if own["qk_norm_gain"]:
             over_width = own["qk_norm_over"] == "width"
             self.q_norm, self.k_norm = Gain(q if over_width else dim), Gain(kv if over_width else dim)
+        if own["value_embeddings"]:
+            self.value_mix = nn.ParameterDict({"own": scalar()})
+            if value_table(config, layer) is not None:
+                self.value_mix["table"] = scalar()
         every = own["nope_every"]
         self.rotates = own["positions"] == "rope" and (every == 0 or (layer + 1) % every != 0)
 
-    def forward(self, x, mask):
+    def forward(self, x, mask, value_rows):
         c, own = self.config, self.config.ingot
         B, T, _ = x.shape
         q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        if own["value_embeddings"]:
+            v = self.value_mix["own"] * v
+            if value_rows is not None:
+                v = v + self.value_mix["table"] * value_rows
         if own["qk_norm"]:
             gains = (self.q_norm.weight, self.k_norm.weight) if own["qk_norm_gain"] else (None, None)
             over_width = own["qk_norm_over"] == "width"
@@ -130,19 +150,47 @@ class Mlp(nn.Module):
 class Block(nn.Module):
     def __init__(self, config, layer):
         super().__init__()
-        self.is_after = config.ingot["norm_place"] == "after"
-        self.self_attn, self.mlp = Attention(config, layer), Mlp(config)
-        self.post_attention_layernorm = Norm(config)
+        own, layers = config.ingot, config.num_hidden_layers
+        self.is_after = own["norm_place"] == "after"
+        self.has_attention = layer not in own["mlp_only_layers"]
+        self.is_parallel = self.has_attention and own["parallel_residual"]
+        self.skip = layers - 1 - layer if own["skips"] and layer >= layers - layers // 2 else None
+        self.table = value_table(config, layer)
+        self.mix = nn.ParameterDict()
+        if self.skip is not None:
+            self.mix["skip"] = scalar()
+        if own["input_mix"]:
+            self.mix["stream"], self.mix["input"] = scalar(), scalar()
+        self.mlp = Mlp(config)
+        if self.has_attention:
+            self.self_attn = Attention(config, layer)
         if self.is_after:
             self.post_feedforward_layernorm = Norm(config)
-        else:
-            self.input_layernorm = Norm(config)
+        elif not self.is_parallel:
+            self.post_attention_layernorm = Norm(config)
+        if self.has_attention:
+            norm = Norm(config)
+            if self.is_after:
+                self.post_attention_layernorm = norm
+            else:
+                self.input_layernorm = norm
 
-    def forward(self, x, mask):
+    def forward(self, x, mask, first, outputs, values):
+        """x: the residual stream; first: what the first block read; outputs: of the blocks before; values: by table."""
+        if self.skip is not None:
+            x = x + self.mix["skip"] * outputs[self.skip]
+        if "input" in self.mix:
+            x = self.mix["stream"] * x + self.mix["input"] * first
+        rows = None if self.table is None else values[self.table]
         if self.is_after:
-            x = x + self.post_attention_layernorm(self.self_attn(x, mask))
+            if self.has_attention:
+                x = x + self.post_attention_layernorm(self.self_attn(x, mask, rows))
             return x + self.post_feedforward_layernorm(self.mlp(x))
-        x = x + self.self_attn(self.input_layernorm(x), mask)
+        if self.is_parallel:
+            h = self.input_layernorm(x)
+            return x + self.self_attn(h, mask, rows) + self.mlp(h)
+        if self.has_attention:
+            x = x + self.self_attn(self.input_layernorm(x), mask, rows)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
@@ -153,6 +201,13 @@ class IngotModel(nn.Module):
         self.embed_positions = None
         if config.ingot["positions"] == "learned":
             self.embed_positions = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        own = config.ingot
+        if own["value_embeddings"]:
+            width = config.num_key_value_heads * config.head_dim
+            self.value_embeddings = nn.ModuleList(
+                nn.Embedding(config.vocab_size, width) for _ in range(own["value_embeddings"]))
+        if own["embedding_norm"]:
+            self.embed_norm = Norm(config)
         self.layers = nn.ModuleList(Block(config, layer) for layer in range(config.num_hidden_layers))
         self.norm = Norm(config)
 
@@ -187,8 +242,13 @@ class IngotForCausalLM(PreTrainedModel, GenerationMixin):
         x = self.model.embed_tokens(input_ids)
         if self.model.embed_positions is not None:
             x = x + self.model.embed_positions(key)
+        if own["embedding_norm"]:
+            x = self.model.embed_norm(x)
+        values = [table(input_ids) for table in self.model.value_embeddings] if own["value_embeddings"] else []
+        first, outputs = x, []
         for i, layer in enumerate(self.model.layers):
-            x = layer(x, full if i in own["full_layers"] else window)
+            x = layer(x, full if i in own["full_layers"] else window, first, outputs, values)
+            outputs.append(x)
         z = self.lm_head(self.model.norm(x)).float()
         if own["cap"] == "tanh":
             z = own["cap_a"] * torch.tanh(z / own["cap_a"])

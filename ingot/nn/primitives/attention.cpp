@@ -114,7 +114,8 @@ class RotateBackward final : public Primitive {
       p.contributes(i, is_term ? Contribution::kTerm : Contribution::kWhole);
     }
   }
-  bool raises_amax(size_t out) const override { return out == 0 && spec_.is_rotary && !spec_.has_norm; }
+  bool raises_amax(size_t out) const override { return out == 0 && spec_.is_rotary && spec_.rotates_all && !spec_.has_norm;
+  }
 
  private:
   Tensor gain_room(Arena& arena) const {
@@ -207,8 +208,12 @@ class AttentionPass : public Primitive {
                         .place = state.place,
                         .first_head = tp_.rank * shape_.H,
                         .all_heads = tp_.count * shape_.H},
-            .window = spec_.window,
+            .window = window(t),
             .first_rows = t.args.batch->first_rows};
+  }
+  int64_t window(const Operands& t) const {
+    const int64_t of_pass = t.ctx.window, own = spec_.window;
+    return own > 0 && of_pass > 0 ? std::min(of_pass, own) : own;
   }
   Tensor by_head(const Tensor& rows) const { return rows.reshape({shape_.B, shape_.T, shape_.H, shape_.D}); }
 

@@ -110,11 +110,15 @@ ValueId enter_backward(Builder& b, ValueId term, Placement to) {
   return sum_terms(b, term, to, true);
 }
 
+ValueId zeros(Builder& b, ValueId value) {
+  b.add(std::make_shared<Zero>(), {}, {value});
+  return value;
+}
+
 PartialGradient::PartialGradient(Builder& b, int param, int64_t elements, bool is_partial)
     : b_(b), param_(param) {
   if (param < 0 || !is_partial) return;
-  value_ = b.value("partial", DType::f32, {elements}, Placement::kPartial);
-  b.add(std::make_shared<Zero>(), {}, {value_});
+  value_ = zeros(b, b.value("partial", DType::f32, {elements}, Placement::kPartial));
 }
 
 void PartialGradient::finish() {

@@ -12,6 +12,9 @@ ValueId sum_to_stream(Builder& b, ValueId x);
 // Returns the sum of a gradient's terms over the ranks: all of it, or the rank's rows.
 ValueId enter_backward(Builder& b, ValueId term, Placement to);
 
+// Fills a value with zeros, and returns it.
+ValueId zeros(Builder& b, ValueId value);
+
 // The gradient of a parameter that all ranks hold, while each rank has only a term of it.
 class PartialGradient {
  public:

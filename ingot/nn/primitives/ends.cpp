@@ -10,7 +10,13 @@ namespace ingot {
 namespace {
 
 TableSlice slice_of(const Tensor& rows, const EmbeddingSpec& spec, const TensorParallel& tp) {
-  return {rows, tp.first(spec.Vp), spec.Vp};
+  return {rows, spec.splits_columns ? 0 : tp.first(spec.Vp), spec.Vp};
+}
+
+// How a rank's output lies before any sum.
+Placement placement_of(const EmbeddingSpec& spec, const TensorParallel& tp) {
+  if (tp.count == 1) return Placement::kWhole;
+  return spec.splits_columns ? Placement::kColumns : Placement::kPartial;
 }
 
 // in: the gradient (N, C) of the embedding's output.
@@ -24,8 +30,11 @@ class EmbeddingBackward final : public Primitive {
                              tokens.reshape({tokens.elements()}), tokens.dim(1), 0, t.ctx.stream);
   }
   void check(const PlacedOp& p) const override {
-    p.expect_in(0, Placement::kWhole);
-    p.contributes(0, tp_.count > 1 ? Contribution::kOutputs : Contribution::kWhole);
+    const Placement placement = placement_of(spec_, tp_);
+    p.expect_in(0, placement == Placement::kColumns ? placement : Placement::kWhole);
+    p.contributes(0, placement == Placement::kWhole     ? Contribution::kWhole
+                     : placement == Placement::kColumns ? Contribution::kInputs
+                                                        : Contribution::kOutputs);
     p.contributes(1, Contribution::kWhole);
   }
 
@@ -52,7 +61,9 @@ class Embedding final : public Primitive {
                               t.ctx.stream);
   }
   void check(const PlacedOp& p) const override {
-    p.expect_out(0, p.split(0) ? Placement::kPartial : Placement::kWhole);
+    p.expect_out(0, !p.split(0)                      ? Placement::kWhole
+                    : *p.split(0) == Split::kOutputs ? Placement::kPartial
+                                                     : Placement::kColumns);
   }
   void backward(BackwardRule& rule) const override {
     rule.b.add(std::make_shared<EmbeddingBackward>(spec_, tp_), {rule.d(0)}, {}).gradients = {
@@ -114,8 +125,8 @@ class SumLosses final : public Primitive {
 
 ValueId embedding(Builder& b, const EmbeddingSpec& spec) {
   const BuildSpec& s = b.spec();
-  const ValueId x = b.value("x", s.compute, {s.tokens(), spec.C},
-                            s.tp.count > 1 ? Placement::kPartial : Placement::kWhole, Role::kStream);
+  const ValueId x =
+      b.value("x", s.compute, {s.tokens(), spec.C}, placement_of(spec, s.tp), Role::kStream);
   b.add(std::make_shared<Embedding>(spec, s.tp), {}, {x}).weights = {spec.table, spec.positions};
   const ValueId sum = sum_to_stream(b, x);
   b.set_role(sum, Role::kStream);

@@ -9,9 +9,10 @@ namespace ingot {
 struct EmbeddingSpec {
   int table = -1, positions = -1;  // parameters (Vp, C), this rank's rows, and (context, C); -1: none
   int64_t Vp = 0, C = 0;           // the whole table is (Vp, C)
+  bool splits_columns = false;     // ranks split the table by columns instead, and C are this rank's
 };
 
-// Returns the embedding of the tokens, as the residual stream lies on the ranks.
+// Returns the embedding of the tokens, as the residual stream lies on the ranks, or split by columns like the table.
 ValueId embedding(Builder& b, const EmbeddingSpec& spec);
 
 // The results of the loss head.

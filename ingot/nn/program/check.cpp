@@ -101,6 +101,31 @@ void check_placements(const std::vector<Op>& ops, const std::vector<Value>& valu
   for (const Op& op : ops) op.primitive->check({op, values, params});
 }
 
+namespace {
+
+void check_reductions(const std::vector<Op>& ops, const ParamList& params) {
+  std::vector<int> reductions(static_cast<size_t>(params.units())), last_gradient(reductions.size(), -1);
+  for (const Op& op : ops) {
+    for (const int id : op.gradients) {
+      if (id < 0) continue;
+      const auto unit = static_cast<size_t>(params[id].unit);
+      last_gradient[unit] = id;
+      if (reductions[unit] > 0)
+        fail(ErrorKind::kInternal, "{} adds to the gradient of {} after the reduction of its unit has begun",
+             op.primitive->name(), params[id].name);
+    }
+    if (op.primitive->name() == "start_reduction") ++reductions[static_cast<size_t>(op.scope.unit)];
+  }
+  for (size_t unit = 0; unit < reductions.size(); ++unit)
+    if (reductions[unit] != (last_gradient[unit] < 0 ? 0 : 1))
+      fail(ErrorKind::kInternal, "the reduction of unit {} begins {} times{}", unit, reductions[unit],
+           last_gradient[unit] < 0 ? std::string()
+                                   : fmt::format(", and it has gradients such as that of {}",
+                                                 params[last_gradient[unit]].name));
+}
+
+}  // namespace
+
 void check_gradients(const std::vector<Op>& ops, const ParamList& params, UnitRange units) {
   std::vector<bool> is_written(params.specs().size());
   for (const Op& op : ops)
@@ -111,6 +136,7 @@ void check_gradients(const std::vector<Op>& ops, const ParamList& params, UnitRa
     if (!is_written[p] && units.first <= spec.unit && spec.unit < units.end)
       fail(ErrorKind::kInternal, "no operation writes the gradient of {}", spec.name);
   }
+  check_reductions(ops, params);
 }
 
 }  // namespace ingot

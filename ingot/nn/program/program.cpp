@@ -82,6 +82,7 @@ void Program::run(size_t begin, size_t end, const Tensor& slot, LayerContext& ct
                         .stream = ctx.stream,
                         .dropout = ctx.dropout,
                         .fp8 = ctx.fp8,
+                        .window = ctx.window,
                         .overwrites_gradients = overwrites_gradients};
     op.primitive->run({op, memory, op_ctx, args});
     overwrites_gradients = op_ctx.overwrites_gradients;

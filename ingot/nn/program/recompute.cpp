@@ -29,6 +29,7 @@ class Recompute {
       for (const ValueId id : forward_[i].out)
         if (id != kNoValue) producer_[static_cast<size_t>(id)] = static_cast<int>(i);
     find_homes();
+    find_far_values();
     for (size_t l = 0; l < plan_.blocks.size(); ++l) again_.push_back(plan_.again(l));
   }
 
@@ -71,6 +72,19 @@ class Recompute {
     }
   }
 
+  // What several blocks read, apart from its own, serves too long to be made again for one of them.
+  void find_far_values() {
+    is_far_.assign(b_.values().size(), false);
+    std::vector<int> reader(b_.values().size(), -1);  // the first other block
+    for (const Op& op : forward_)
+      for (const ValueId id : op.in) {
+        if (id == kNoValue || op.scope.block < 0 || op.scope.block == b_[id].scope.block) continue;
+        int& first = reader[static_cast<size_t>(id)];
+        if (first < 0) first = op.scope.block;
+        if (first != op.scope.block) is_far_[static_cast<size_t>(id)] = true;
+      }
+  }
+
   Fate fate_of(Place place, bool is_again) const {
     if (place == Place::kNone) return Fate::kAtUse;
     return place == Place::kShared && is_again ? Fate::kBySegment : Fate::kKept;
@@ -79,6 +93,7 @@ class Recompute {
   Fate fate(ValueId id) const {
     if (static_cast<size_t>(id) >= producer_.size() || producer_[static_cast<size_t>(id)] < 0)
       return Fate::kKept;
+    if (is_far_[static_cast<size_t>(id)]) return Fate::kKept;
     const Value& v = b_[id];
     const Scope& home = home_[static_cast<size_t>(id)];
     if (v.role == Role::kAllRows) return Fate::kAtUse;
@@ -175,6 +190,7 @@ class Recompute {
   std::vector<Op> forward_, backward_;
   std::vector<int> producer_;  // by value: index of the operation of forward that writes it; -1: none
   std::vector<Scope> home_;    // by value
+  std::vector<bool> is_far_;   // by value: it is kept whatever the plan says
   std::vector<RecomputePlan::Again> again_;  // by block
   Made made_;
 };

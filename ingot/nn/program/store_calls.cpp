@@ -82,17 +82,24 @@ class StoreCalls {
     std::vector<size_t> end(static_cast<size_t>(units_.end), border_);  // by unit: behind its last operation
     for (size_t i = border_; i < old_.size(); ++i)
       if (old_[i].cause == Cause::kBackward) end[static_cast<size_t>(old_[i].scope.unit)] = i + 1;
-    opened_ = -1;
+    const int of_forward = std::exchange(opened_, -1);  // the unit of the head's table
     int unit = units_.end - 1;
     begin(unit);
     for (size_t i = border_; i < old_.size(); ++i) {
       keep(i, block_);
-      for (; unit >= units_.first && i + 1 >= end[static_cast<size_t>(unit)]; begin(--unit))
-        if (opened_ == unit) add(std::make_shared<StartReduction>(unit), unit, block_);
+      for (; unit >= units_.first && i + 1 >= end[static_cast<size_t>(unit)]; begin(--unit)) {
+        if (opened_ == unit)
+          add(std::make_shared<StartReduction>(unit), unit, block_);
+        else if (of_forward == unit)  // the head's norm has no weight
+          reduce_what_forward_added(unit);
+      }
     }
-    if (!has_tied_head) return;
-    add(std::make_shared<OpenGradients>(0, false), 0, -1);  // the head's forward added to it, maybe long ago
-    add(std::make_shared<StartReduction>(0), 0, -1);
+    if (has_tied_head) reduce_what_forward_added(0);
+  }
+  // The head's forward added to the gradients, maybe long ago.
+  void reduce_what_forward_added(int unit) {
+    add(std::make_shared<OpenGradients>(unit, false), unit, -1);
+    add(std::make_shared<StartReduction>(unit), unit, -1);
   }
   // The backward pass of a unit begins. Its blocks are all units but the ends of the model.
   void begin(int unit) {

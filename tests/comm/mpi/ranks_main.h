@@ -17,7 +17,7 @@ inline Communicator* world = nullptr;
 inline int run_tests_on(MpiJob& job, int argc, char** argv) {
   world = &job.world();
   if (world->rank() > 0) GTEST_FLAG_SET(brief, true);  // one full report is enough
-  testing::InitGoogleTest(&argc, argv);
+  ::testing::InitGoogleTest(&argc, argv);
   std::vector<int64_t> failed = {RUN_ALL_TESTS()};
   if (failed[0]) std::fprintf(stderr, "rank %d has failed tests\n", world->rank());
   world->all_reduce("failed", Tensor(failed.data(), DType::i64, {1}), ReduceOp::kMax);

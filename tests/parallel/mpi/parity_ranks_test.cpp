@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/nn/small_model.h"
 #include "tests/parallel/mpi/one_rank_curve.h"
 #include "tests/train/gradients.h"
 
@@ -27,6 +28,29 @@ TEST(Parity, TensorParallelRanksAndStagesWithoutF32MastersMatchOneRank) {
       config.parallel = layout;
       expect_one_rank_curve(config, kBf16, masters == Masters::kNone ? "none" : "tail");
     }
+}
+
+// Scalars, value embeddings, values that stages hand on, and a block without attention.
+TEST(Parity, TheWholeSpeedRunMatchesOneRank) {
+  RunConfig config = llama();
+  config.model.layers = 8;
+  config.model.heads = config.model.kv_heads = 8;
+  config.model = testing::whole_speedrun_style(config.model);
+  config.optimizer.groups = {{.roles = {ParamRole::kScalar}, .lr = 0.02}};
+  std::vector<ParallelConfig> layouts{replicas(), shards(), shards(true), sharing(4), sharing(2, false),
+                                      stages(world->size(), PipelineKind::kOneFOneB)};
+  if (world->size() == 2) layouts.push_back(stages(2, PipelineKind::kInterleaved, 2));
+  if (world->size() >= 4) {
+    layouts.push_back(sharing_of_shards());
+    layouts.push_back(stages(world->size() / 2, PipelineKind::kOneFOneB, 1, 2));
+  }
+  for (const ParallelConfig& layout : layouts) {
+    config.parallel = layout;
+    expect_one_rank_curve(config, kF32, "adamw");
+    RunConfig muon = with_muon(config, DType::f32);
+    muon.parallel.muon_payload = DType::f32;
+    expect_one_rank_curve(muon, kF32, "muon");
+  }
 }
 
 // Fewer kv-heads than tensor-parallel ranks, and everything that the layers around them may have.

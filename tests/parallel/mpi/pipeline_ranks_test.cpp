@@ -9,6 +9,7 @@
 #include "ingot/parallel/pipeline.h"
 #include "ingot/parallel/shard_sum.h"
 #include "tests/comm/mpi/ranks_main.h"
+#include "tests/nn/small_model.h"
 
 namespace ingot {
 namespace {
@@ -35,6 +36,14 @@ ModelConfig gpt2() {
   c.mlp = MlpKind::kGeluTanh;
   c.has_bias = true;
   c.is_tied = false;
+  return c.resolved();
+}
+
+// Its stages hand on the first block's input, outputs of earlier blocks and value embeddings.
+ModelConfig whole_speedrun() {
+  ModelConfig c = llama();
+  c = testing::whole_speedrun_style(c);
+  c.mlp_only_layers = {3};
   return c.resolved();
 }
 
@@ -181,7 +190,7 @@ void expect_one_rank_results(const ModelConfig& config, DType compute, PipelineK
 }
 
 TEST(Pipeline, GradientsOfEveryScheduleEqualThoseOfOneRank) {
-  for (const ModelConfig& config : {llama(), gpt2()})
+  for (const ModelConfig& config : {llama(), gpt2(), whole_speedrun()})
     for (DType compute : {DType::f32, DType::bf16}) {
       expect_one_rank_results(config, compute, PipelineKind::kGpipe, 1, {});
       expect_one_rank_results(config, compute, PipelineKind::kOneFOneB, 1, {});
@@ -192,9 +201,11 @@ TEST(Pipeline, GradientsOfEveryScheduleEqualThoseOfOneRank) {
 }
 
 TEST(Pipeline, RecomputedActivationsMatchOneRank) {
-  for (RecomputePolicy policy : {RecomputePolicy::kNone, RecomputePolicy::kBlock, RecomputePolicy::kSqrt})
-    expect_one_rank_results(llama(), DType::f32, PipelineKind::kOneFOneB, 1,
-                            {.policy = policy, .parts = {RecomputePart::kNorms, RecomputePart::kEmbedding}});
+  for (const ModelConfig& config : {llama(), whole_speedrun()})
+    for (RecomputePolicy policy : {RecomputePolicy::kNone, RecomputePolicy::kBlock, RecomputePolicy::kSqrt})
+      expect_one_rank_results(
+          config, DType::f32, PipelineKind::kOneFOneB, 1,
+          {.policy = policy, .parts = {RecomputePart::kNorms, RecomputePart::kEmbedding}});
 }
 
 // 1F1B keeps the activations of p - r micro-batches on rank r, GPipe those of all micro-batches.

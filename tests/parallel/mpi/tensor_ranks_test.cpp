@@ -12,6 +12,7 @@
 #include "ingot/ops/cross_entropy.h"
 #include "ingot/parallel/tensor.h"
 #include "tests/comm/mpi/ranks_main.h"
+#include "tests/nn/small_model.h"
 #include "tests/nn/infer_one.h"
 
 namespace ingot {
@@ -76,6 +77,24 @@ ModelConfig relative() {
 ModelConfig norms_after() {
   ModelConfig c = llama();
   c.norm_place = NormPlace::kAfter;
+  c.has_bias = true;
+  return c.resolved();
+}
+
+// Everything that the blocks of the speed run read besides the residual stream.
+ModelConfig whole_speedrun() {
+  ModelConfig c = llama();
+  c.kv_heads = c.heads;
+  c = testing::whole_speedrun_style(c);
+  c.cap = {.kind = CapKind::kSigmoid, .a = 30, .b = 0, .c = 7.5};
+  return c.resolved();
+}
+
+// Attention and MLP that read one norm, with half of the channels rotated.
+ModelConfig gpt_j() {
+  ModelConfig c = llama();
+  c.has_parallel_residual = true;
+  c.rope_dims = c.head_dim / 2;
   c.has_bias = true;
   return c.resolved();
 }
@@ -268,7 +287,8 @@ struct Style {
 
 std::vector<Style> styles() {
   return {{"llama", llama()},   {"gpt2", gpt2()},         {"speedrun", speedrun()},
-          {"biased", biased()}, {"relative", relative()}, {"norms_after", norms_after()}};
+          {"biased", biased()}, {"relative", relative()}, {"norms_after", norms_after()},
+          {"whole_speedrun", whole_speedrun()}, {"gpt_j", gpt_j()}};
 }
 
 TEST(Tensor, LossAndGradientsEqualThoseOfOneRank) {
@@ -310,7 +330,7 @@ TEST(Tensor, Fp8HeadScalesEqualThoseOfOneRank) {
 
 TEST(Tensor, RecomputingGivesTheSameBits) {
   using Policy = RecomputePolicy;
-  for (const ModelConfig& config : {gpt2(), llama(), relative(), norms_after()})
+  for (const ModelConfig& config : {gpt2(), llama(), relative(), norms_after(), whole_speedrun()})
     for (bool splits_tokens : {false, true}) {
       TensorRegion region(*world);
       const TensorParallel share = tensor_parallel(*world, splits_tokens);
