@@ -36,12 +36,12 @@ RopeScaling scaling_of(const RopeScalingConfig& c) {
 }  // namespace
 
 Transformer::Transformer(const ModelConfig& config, DType compute, const HeadConfig& head,
-                         const Fp8LinearConfig& fp8, const TensorParallel& tp)
+                         const Fp8LinearConfig& fp8, const TensorParallel& tp, const BlockExtension& extension)
     : config_(config), compute_(compute), tp_(tp), has_fp8_(fp8.recipe != Fp8Recipe::kNone) {
   INGOT_CHECK(config.vocab > 0 && config.kv_heads > 0 && config.head_dim > 0 && config.ffn > 0,
               "Transformer: the config must be resolved and its vocab set");
   tp.validate(config);
-  layers_ = declare_model(params_, config, tp, fp8);
+  layers_ = declare_model(params_, config, tp, fp8, extension);
   std::vector<std::string>& fp8_tensors = layers_.fp8_tensors;
   if (has_fp8_ && fp8_tensors.empty())
     fail(ErrorKind::kUsage,

@@ -84,7 +84,8 @@ class Transformer {
   // make the same calls of forward, backward and infer, with the same batch and a Region that connects
   // them; every rank gets all losses and logits.
   Transformer(const ModelConfig& config, DType compute, const HeadConfig& head = {},
-              const Fp8LinearConfig& fp8 = {}, const TensorParallel& tp = {});
+              const Fp8LinearConfig& fp8 = {}, const TensorParallel& tp = {},
+              const BlockExtension& extension = {});
 
   const ModelConfig& config() const { return config_; }
   const TensorParallel& tp() const { return tp_; }

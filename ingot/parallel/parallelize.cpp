@@ -267,7 +267,7 @@ std::unique_ptr<UpdateComm> make_update(const RunConfig& config, Layout& rank) {
 }  // namespace
 
 Layout parallelize(const RunConfig& config, Mesh& mesh, Backing backing,
-                   const std::vector<double>& unit_costs) {
+                   const std::vector<double>& unit_costs, const BlockExtension& extension) {
   Layout rank;
   rank.mesh = &mesh;
   rank.stream = std::make_unique<Stream>(stream_for(config.train.device, backing));
@@ -286,7 +286,7 @@ Layout parallelize(const RunConfig& config, Mesh& mesh, Backing backing,
     rank.region = std::make_unique<Region>();
   rank.model =
       std::make_unique<Transformer>(config.model.resolved(), config.precision.compute, config.head,
-                                    config.precision.fp8, tensor_shard(config, mesh, rank.data_shard));
+                                    config.precision.fp8, tensor_shard(config, mesh, rank.data_shard), extension);
   if (config.data.has_document_mask) rank.model->expect_documents();
 
   // Pipeline parallelism: this rank's units of the model.
@@ -306,9 +306,9 @@ Layout parallelize(const RunConfig& config, Mesh& mesh, Backing backing,
   return rank;
 }
 
-Layout parallelize(const RunConfig& config, Backing backing) {
+Layout parallelize(const RunConfig& config, Backing backing, const BlockExtension& extension) {
   auto alone = std::make_unique<Mesh>(Mesh::alone());
-  Layout rank = parallelize(config, *alone, backing);
+  Layout rank = parallelize(config, *alone, backing, {}, extension);
   rank.own_mesh = std::move(alone);
   return rank;
 }

@@ -23,10 +23,12 @@ void check_layout(const RunConfig& config, int ranks);
 // uses nominal costs and this rank's numbers for all ranks.
 // unit_costs: seconds of the embedding, a block and the head if they are known (measure_unit_costs); if empty,
 // stages are cut by what rank 0 measures.
+// extension: operations of a caller's own in every block.
 Layout parallelize(const RunConfig& config, Mesh& mesh, Backing backing = Backing::kMemory,
-                   const std::vector<double>& unit_costs = {});
+                   const std::vector<double>& unit_costs = {}, const BlockExtension& extension = {});
 
 // The layout of a run on a single rank.
-Layout parallelize(const RunConfig& config, Backing backing = Backing::kMemory);
+Layout parallelize(const RunConfig& config, Backing backing = Backing::kMemory,
+                   const BlockExtension& extension = {});
 
 }  // namespace ingot

@@ -164,14 +164,15 @@ TEST(Recipes, MatchTheHybridPrecisionRun) {
     EXPECT_EQ(c.optimizer.rule.options.get(&AdamW::Options::beta1), 0.8);
     EXPECT_EQ(c.optimizer.rule.options.get(&AdamW::Options::beta2), 0.95);
     EXPECT_EQ(c.optimizer.grad_clip, 0);
-    ASSERT_EQ(c.optimizer.groups.size(), 3u);
+    ASSERT_EQ(c.optimizer.groups.size(), 4u);
     const GroupConfig &matrices = c.optimizer.groups[0], &embedding = c.optimizer.groups[1],
-                      &head = c.optimizer.groups[2];
+                      &head = c.optimizer.groups[2], &scalars = c.optimizer.groups[3];
     EXPECT_EQ(matrices.rule.kind, "muon");
     EXPECT_EQ(matrices.rule.options.get(&AdamW::Options::weight_decay), 0);
     EXPECT_EQ(c.optimizer.lr, 0.05);
     EXPECT_EQ(embedding.lr, 0.6);
     EXPECT_EQ(head.lr, 0.008);
+    EXPECT_EQ(scalars.lr, 0.04);
     EXPECT_EQ(c.model.cap.kind, CapKind::kSigmoid);
     EXPECT_EQ(c.model.cap.a, 30);
     EXPECT_EQ(c.model.cap.c, 7.5);
@@ -182,6 +183,11 @@ TEST(Recipes, MatchTheHybridPrecisionRun) {
     EXPECT_TRUE(c.model.has_qk_norm);
     EXPECT_EQ(c.model.mlp, MlpKind::kRelu2);
     EXPECT_EQ(c.model.projection_init, ProjectionInit::kZero);
+    EXPECT_EQ(c.model.init_std, 1);
+    EXPECT_NEAR(c.model.matrix_init_std, 0.5 / std::sqrt(static_cast<double>(c.model.width)), 1e-6);
+    EXPECT_TRUE(c.model.has_embedding_norm && c.model.has_input_mix && c.model.has_skips);
+    EXPECT_EQ(c.model.rotated_dims(), c.model.resolved().head_dim / 2);
+    EXPECT_TRUE(c.data.has_document_mask);
     const RunPlan plan(c);
     const double n = static_cast<double>(plan.steps());
     for (int64_t it = 0; it < plan.steps(); it += 7) {
@@ -196,7 +202,18 @@ TEST(Recipes, MatchTheHybridPrecisionRun) {
   EXPECT_EQ(full_batch_tokens(c), 8 * 65536);
   EXPECT_EQ(c.model.resolved().vocab_padded(), 50304);
   EXPECT_EQ(c.model.resolved().head_dim, 128);
+  EXPECT_EQ(c.train.batch_size * c.model.context, 65536);
+  EXPECT_EQ(c.model.value_embeddings, 3);
+  EXPECT_EQ(c.model.mlp_only_layers, std::vector<int64_t>{7});
+  // The record's rates are 1024^(-i/31) for its 32 rotating pairs.
+  for (int i = 0; i < 32; ++i)
+    EXPECT_NEAR(std::pow(c.model.rope_theta, -i / 32.0), std::pow(1024, -i / 31.0), 1e-5) << i;
+  // The record's tables and matrices, and 47 scalars: those of its 52 that its model uses.
+  EXPECT_EQ(c.model.resolved().parameters(),
+            5 * 50257 * 768 + 11 * 4 * 768 * 768 + 12 * 8 * 768 * 768 + 47);
   const RunPlan plan(c);
+  for (const auto& [step, window] : {std::pair(0, 128), {104, 256}, {697, 896}, {1394, 1792}})
+    EXPECT_EQ(plan.inputs(plan.position(step, 0, 0)).window, window) << step;
   EXPECT_NEAR(plan.momentum(plan.position(150, 0, 0)), 0.90, 1e-12);
   EXPECT_NEAR(plan.momentum(plan.position(300, 0, 0)), 0.95, 1e-12);
 }

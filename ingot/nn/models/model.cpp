@@ -77,7 +77,7 @@ StreamValues empty_stream(const ModelLayers& layers) {
 }  // namespace
 
 ModelLayers declare_model(ParamList& params, const ModelConfig& config, const TensorParallel& tp,
-                          const Fp8LinearConfig& fp8) {
+                          const Fp8LinearConfig& fp8, const BlockExtension& extension) {
   ModelLayers layers{.embedding = {.Vp = config.vocab_padded(), .C = config.width},
                      .value_tables = {},
                      .has_embedding_norm = config.has_embedding_norm,
@@ -85,6 +85,8 @@ ModelLayers declare_model(ParamList& params, const ModelConfig& config, const Te
                      .embedding_norm = {},
                      .final_norm = {},
                      .blocks = {},
+                     .extension = extension,
+                     .of_extension = {},
                      .fp8_tensors = {}};
   layers.embedding.table =
       params.add(table_spec(config, tp, "embedding.weight", ParamRole::kEmbedding, 0));
@@ -98,8 +100,12 @@ ModelLayers declare_model(ParamList& params, const ModelConfig& config, const Te
   for (int64_t i = 0; i < config.value_embeddings; ++i)
     layers.value_tables.push_back(declare_value_table(params, config, tp, i));
   if (config.has_embedding_norm) layers.embedding_norm = declare_norm(params, 0, "embedding.norm", config);
-  for (int l = 0; l < config.layers; ++l)
+  for (int l = 0; l < config.layers; ++l) {
     layers.blocks.push_back(declare_block(params, config, l, tp, fp8, layers.fp8_tensors));
+    const BlockLayers& block = layers.blocks.back();
+    if (extension.declare)
+      layers.of_extension.push_back(extension.declare(params, config, block.scope.unit, block.prefix));
+  }
   const int unit = layers.head_unit();
   layers.final_norm = declare_norm(params, unit, "head.norm", config);
   if (!config.is_tied) layers.head = params.add(table_spec(config, tp, "head.weight", ParamRole::kHead, unit));
@@ -147,6 +153,8 @@ StreamValues begin_stream(Builder& b, const ModelLayers& layers) {
 
 void run_block(Builder& b, StreamValues& s, const ModelLayers& layers, size_t l) {
   block(b, s, layers.blocks[l]);
+  if (layers.extension.add)
+    s.x = layers.extension.add(b, s.x, l < layers.of_extension.size() ? layers.of_extension[l] : std::vector<int>{});
   s.skips[l] = s.x;
 }
 

@@ -1,6 +1,7 @@
 // The layers of a whole model, and the values that its blocks hand on.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -10,12 +11,24 @@
 
 namespace ingot {
 
+// Operations of a user's own at the end of every block, such as those of examples/cpp/own_layer.cpp.
+struct BlockExtension {
+  // Declares the parameters of a block, all in the given unit, under names that begin with prefix ("blocks.3."). Returns their
+  // ids.
+  std::function<std::vector<int>(ParamList&, const ModelConfig&, int unit, const std::string& prefix)> declare = {};
+  // Adds operations that read the block's output x (n, C), as the residual stream lies on the ranks, and returns what takes
+  // its place. They belong to the block's feed-forward half.
+  std::function<ValueId(Builder&, ValueId x, const std::vector<int>& params)> add = {};
+};
+
 struct ModelLayers {
   EmbeddingSpec embedding;
   std::vector<EmbeddingSpec> value_tables;
   bool has_embedding_norm = false, has_input_mix = false;
   NormSpec embedding_norm, final_norm;
   std::vector<BlockLayers> blocks;
+  BlockExtension extension;
+  std::vector<std::vector<int>> of_extension;  // by block: its parameters
   int head = -1;                         // the table of an untied head
   std::vector<std::string> fp8_tensors;  // of the linears
 
@@ -26,7 +39,7 @@ struct ModelLayers {
 
 // Declares all parameters of a model. REQUIRES: the config is resolved.
 ModelLayers declare_model(ParamList& params, const ModelConfig& config, const TensorParallel& tp,
-                          const Fp8LinearConfig& fp8);
+                          const Fp8LinearConfig& fp8, const BlockExtension& extension = {});
 
 // The parameters of a resolved config on one tensor-parallel rank.
 ParamList parameters_of(const ModelConfig& config, const TensorParallel& tp = {});

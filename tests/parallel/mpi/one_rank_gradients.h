@@ -58,10 +58,6 @@ inline double relative_error(const std::vector<float>& got, const std::vector<fl
   return errors == 0 ? 0 : std::sqrt(errors / squares);
 }
 
-// A scalar's gradient is one sum over all rows, in which most of the terms cancel: the norms of a model do not see the size of
-// the residual stream. Its error is up to 64 times as large as that of a matrix.
-inline constexpr double kScalarCancellation = 256;
-
 // Says what differs by more than a tolerance; "" if nothing does. Every gradient and the norm are
 // compared by themselves.
 inline std::string difference(const SgdStep& got, const SgdStep& want, double tolerance) {
