@@ -50,6 +50,13 @@ class ModelConfig:
     cap: CapConfig = field(default_factory=CapConfig)
     projection_init: str = "scaled"  # normal | scaled | zero
     init_std: float = 0.02
+    # The parts of the speed run of January 2025 (github.com/KellerJordan/modded-nanogpt).
+    rope_dims: int = 0
+    mlp_only_layers: list = field(default_factory=list)
+    has_embedding_norm: bool = False
+    has_input_mix: bool = False
+    has_skips: bool = False
+    value_embeddings: int = 0
 
     def resolved(self):
         config = ModelConfig(**{**asdict(self), "cap": CapConfig(**asdict(self.cap))})
@@ -60,7 +67,18 @@ class ModelConfig:
         return config
 
     def json(self):
-        return asdict(self)
+        """Returns all fields, but those of the speed run's parts only if one is set."""
+        fields = asdict(self)
+        parts = ("rope_dims", "mlp_only_layers", "has_embedding_norm", "has_input_mix", "has_skips", "value_embeddings")
+        if not any(fields[name] for name in parts):
+            for name in parts:
+                del fields[name]
+        return fields
+
+    def value_table(self, layer):
+        """Returns the table of value embeddings of a block: the first n and the last n blocks have tables 0 to n - 1."""
+        n, rest = self.value_embeddings, self.layers - self.value_embeddings
+        return layer if layer < n else layer - rest if layer >= rest else None
 
 
 class Norm(nn.Module):
@@ -88,23 +106,34 @@ def rope_tables(context, head_dim, theta, dtype=torch.float32):
 
 
 def rope(x, cos, sin):
-    """Rotates the two halves of x (B, H, T, D)."""
-    low, high = x.chunk(2, dim=-1)
-    return torch.cat((low * cos - high * sin, high * cos + low * sin), dim=-1).to(x.dtype)
+    """Rotates the two halves of the first channels of x (B, H, T, D), as many as the tables (T, R/2) are for."""
+    half = cos.shape[-1]
+    low, high, rest = x.split((half, half, x.shape[-1] - 2 * half), dim=-1)
+    return torch.cat((low * cos - high * sin, high * cos + low * sin, rest), dim=-1).to(x.dtype)
+
+
+def scalar(value):
+    return nn.Parameter(torch.tensor([value]))
 
 
 class Attention(nn.Module):
-    def __init__(self, config):
+    def __init__(self, config, layer=0):
         super().__init__()
         self.config = config
+        if config.value_embeddings:
+            self.value_own = scalar(0.5)
+            if config.value_table(layer) is not None:
+                self.value_table = scalar(0.5)
         out_width = config.heads * config.head_dim
         self.qkv = nn.Linear(config.width, out_width + 2 * config.kv_heads * config.head_dim, bias=config.has_bias)
         self.proj = nn.Linear(out_width, config.width, bias=config.has_bias)
 
-    def forward(self, x, tables):  # x (B, T, C)
+    def forward(self, x, tables, values=None):  # x (B, T, C), values (B, T, K D)
         c = self.config
         B, T, _ = x.shape
         q, k, v = self.qkv(x).split([n * c.head_dim for n in (c.heads, c.kv_heads, c.kv_heads)], dim=2)
+        if c.value_embeddings:
+            v = self.value_own * v if values is None else self.value_own * v + self.value_table * values
         q, k, v = (y.view(B, T, -1, c.head_dim).transpose(1, 2) for y in (q, k, v))  # (B, H or K, T, D)
         if c.has_qk_norm:
             q, k = (F.rms_norm(y, (c.head_dim,), None, c.norm_eps) for y in (q, k))
@@ -138,13 +167,24 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, config):
+    def __init__(self, config, layer=0):
         super().__init__()
-        self.norm1, self.attn = Norm(config), Attention(config)
+        self.has_attention = layer not in config.mlp_only_layers
+        if config.has_skips and layer >= config.layers - config.layers // 2:
+            self.mix_skip = scalar(1.0)
+        if config.has_input_mix:
+            self.mix_stream, self.mix_input = scalar(1.0), scalar(0.0)
+        if self.has_attention:
+            self.norm1, self.attn = Norm(config), Attention(config, layer)
         self.norm2, self.mlp = Norm(config), Mlp(config)
 
-    def forward(self, x, tables):
-        x = x + self.attn(self.norm1(x), tables)
+    def forward(self, x, tables, first=None, skip=None, values=None):
+        if hasattr(self, "mix_skip"):
+            x = x + self.mix_skip * skip
+        if hasattr(self, "mix_input"):
+            x = self.mix_stream * x + self.mix_input * first
+        if self.has_attention:
+            x = x + self.attn(self.norm1(x), tables, values)
         return x + self.mlp(self.norm2(x))
 
 
@@ -155,13 +195,18 @@ class Model(nn.Module):
         self.embedding = nn.Embedding(config.vocab, config.width)
         learned = config.positions == "learned"
         self.positions = nn.Embedding(config.context, config.width) if learned else None
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        if config.value_embeddings:
+            self.value_embeddings = nn.ModuleList(
+                nn.Embedding(config.vocab, config.kv_heads * config.head_dim) for _ in range(config.value_embeddings))
+        if config.has_embedding_norm:
+            self.embedding_norm = Norm(config)
+        self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.layers))
         self.norm = Norm(config)
         self.head = nn.Linear(config.width, config.vocab, bias=False)
         if config.is_tied:
             self.head.weight = self.embedding.weight
         if not learned:
-            for name, table in zip(("cos", "sin"), rope_tables(config.context, config.head_dim, config.rope_theta)):
+            for name, table in zip(("cos", "sin"), rope_tables(config.context, config.rope_dims or config.head_dim, config.rope_theta)):
                 self.register_buffer(name, table, persistent=False)
         self.initialise()
 
@@ -187,8 +232,16 @@ class Model(nn.Module):
             x = x + self.positions.weight[:T]
         x = F.dropout(x, self.config.dropout, self.training)
         tables = None if self.positions is not None else (self.cos[:T], self.sin[:T])
-        for block in self.blocks:
-            x = block(x, tables)
+        c = self.config
+        if c.has_embedding_norm:
+            x = self.embedding_norm(x)
+        values = [table(tokens) for table in self.value_embeddings] if c.value_embeddings else []
+        first, outputs = x, []
+        for layer, block in enumerate(self.blocks):
+            skip = outputs[c.layers - 1 - layer] if hasattr(block, "mix_skip") else None
+            table = c.value_table(layer)
+            x = block(x, tables, first, skip, None if table is None else values[table])
+            outputs.append(x)
         return x
 
     def project(self, x):  # x (B, T, C) -> logits (B, T, V)
@@ -259,8 +312,14 @@ def _gpt2_tensors(config, path, value):
 
 def _llama_tensors(config, path, value):
     top = {"embedding": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
+    if path[0] == "value_embeddings":
+        return [("model." + ".".join(path), value)]
     if path[0] != "blocks":
         return [(f"{top[path[0]]}.{path[-1]}", value)]
+    scalars = {"mix_skip": "mix.skip", "mix_stream": "mix.stream", "mix_input": "mix.input",
+               "value_own": "self_attn.value_mix.own", "value_table": "self_attn.value_mix.table"}
+    if path[-1] in scalars:
+        return [(f"model.layers.{path[1]}.{scalars[path[-1]]}", value)]
     inner, kind = ".".join(path[2:-1]), path[-1]
     if inner == "attn.qkv":
         sizes = [n * config.head_dim for n in (config.heads, config.kv_heads, config.kv_heads)]

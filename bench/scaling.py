@@ -37,7 +37,7 @@ def three_axes(ranks):
 # name, preset, layout of a number of ranks, sequences of a micro-batch, micro-batches of a rank in weak scaling
 MODELS = [
     ("124M, AdamW", "gpt2-124m", replicas, 16, 4),
-    ("124M, Muon and FP8 head", "hybrid-124m", replicas, 16, 4),
+    ("276M, Muon and FP8 head", "hybrid-124m", replicas, 1, 1),
     ("1.2B", "llama-1b", replicas, 4, 4),
     ("6.7B", "llama2-7b", shards_within_nodes, 1, 4),
     ("69B", "llama2-70b", three_axes, 1, 32),

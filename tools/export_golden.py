@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/golden/models/: tiny models with what PyTorch computes for them (format: the README there).
 
-  python tools/export_golden.py [--out tests/golden/models] [--check]
+  python tools/export_golden.py [NAME...] [--out tests/golden/models] [--check]
 
 GPT-2 and LLaMA are Hugging Face's GPT2LMHeadModel and LlamaForCausalLM. bench/pytorch_model.py computes each a second
 time in double precision, and the script fails if the two do not agree. Models that Hugging Face does not have (no
@@ -51,6 +51,10 @@ MODELS = {
                                                    cap=CapConfig("sigmoid", 30.0, 0.0, 7.5), **SPEED)),
     "tiny_speedrun_tanh": (None, 6, ModelConfig(layers=2, heads=4, kv_heads=1, head_dim=6, width=20, ffn=52, context=13,
                                                 vocab=61, cap=CapConfig("tanh", 15.0, 0.0, 7.5), **SPEED)),
+    "tiny_speedrun_whole": (None, 7, ModelConfig(layers=6, heads=2, head_dim=8, width=20, ffn=24, context=13, vocab=61,
+                                                 cap=CapConfig("sigmoid", 30.0, 0.0, 7.5), rope_dims=4, mlp_only_layers=[3],
+                                                 has_embedding_norm=True, has_input_mix=True, has_skips=True,
+                                                 value_embeddings=2, **SPEED)),
 }
 
 
@@ -60,7 +64,7 @@ def randomise(model, generator):
     with torch.no_grad():
         for name, p in model.named_parameters():
             noise = torch.randn(p.shape, generator=generator)
-            if p.dim() == 2 and name.startswith(("embedding", "positions")):
+            if p.dim() == 2 and name.startswith(("embedding", "positions", "value_embeddings")):
                 p.copy_(0.7 * noise)
             elif p.dim() == 2:
                 p.copy_(1.5 / math.sqrt(p.shape[1]) * noise)
@@ -254,7 +258,8 @@ def export(name):
     load_hf(second, weights)  # float32 values, computed in double
     second.double()
     if config.positions == "rope":
-        second.cos, second.sin = rope_tables(config.context, config.head_dim, config.rope_theta, torch.float64)
+        second.cos, second.sin = rope_tables(config.context, config.rope_dims or config.head_dim,
+                                             config.rope_theta, torch.float64)
     model = HuggingFace(kind, own) if kind else Own(own)
     recipe = {**RECIPE, "grad_clip": GRAD_CLIP.get(name, RECIPE["grad_clip"])}
     result = golden(model, recipe, batch, training)
@@ -327,18 +332,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "tests/golden/models")
     parser.add_argument("--check", action="store_true", help="compare with the files, write nothing")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="models; all of them by default")
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     total = 0
-    for name in MODELS:
+    for name in args.names or MODELS:
         tensors, documents = export(name)
         if args.check:
             check(args.out / name, tensors, documents)
         else:
             total += write(args.out / name, tensors, documents)
     if not args.check:
-        print(f"wrote {args.out}: {len(MODELS)} models, {total / 1000:.0f} kB")
+        print(f"wrote {args.out}: {len(args.names or MODELS)} models, {total / 1000:.0f} kB")
 
 
 if __name__ == "__main__":

@@ -54,6 +54,13 @@ ModelConfig model_config(const Json& j) {
   c.cap.a = j["cap"]["a"];
   c.cap.b = j["cap"]["b"];
   c.cap.c = j["cap"]["c"];
+  if (!j.contains("value_embeddings")) return c;
+  c.rope_dims = j["rope_dims"];
+  c.mlp_only_layers = j["mlp_only_layers"].get<std::vector<int64_t>>();
+  c.has_embedding_norm = j["has_embedding_norm"];
+  c.has_input_mix = j["has_input_mix"];
+  c.has_skips = j["has_skips"];
+  c.value_embeddings = j["value_embeddings"];
   return c;
 }
 
@@ -264,7 +271,7 @@ INSTANTIATE_TEST_SUITE_P(Models, GoldenLlama,
 INSTANTIATE_TEST_SUITE_P(Models, Golden,
                          ::testing::Combine(::testing::Values("tiny_gpt2", "tiny_gpt2_nobias", "tiny_llama",
                                                               "tiny_llama_tied_gqa", "tiny_speedrun_sigmoid",
-                                                              "tiny_speedrun_tanh"),
+                                                              "tiny_speedrun_tanh", "tiny_speedrun_whole"),
                                             ::testing::Values(DType::f32, DType::bf16, DType::f16)),
                          [](const auto& info) {
                            return fmt::format("{}_{}", std::get<0>(info.param),

@@ -23,22 +23,22 @@ class MemoryBlock {
   // Returns the lowest offset at which the buffer meets none that was placed.
   size_t offset_for(const Buffer& wanted) const {
     size_t offset = 0;
-    for (const Buffer* placed : placed_) {  // in order of offset
-      if (!placed->meets(wanted)) continue;
-      if (placed->offset >= offset + wanted.bytes) break;
-      offset = std::max(offset, placed->offset + placed->bytes);
+    for (const Buffer& placed : placed_) {  // in order of offset
+      if (!placed.meets(wanted)) continue;
+      if (placed.offset >= offset + wanted.bytes) break;
+      offset = std::max(offset, placed.offset + placed.bytes);
     }
     return offset;
   }
   void place(Buffer& buffer, size_t offset) {
     buffer.offset = offset;
-    placed_.insert(std::ranges::upper_bound(placed_, offset, {}, &Buffer::offset), &buffer);
+    placed_.insert(std::ranges::upper_bound(placed_, offset, {}, &Buffer::offset), buffer);
     bytes_ = std::max(bytes_, offset + buffer.bytes);
   }
   size_t bytes() const { return bytes_; }
 
  private:
-  std::vector<const Buffer*> placed_;
+  std::vector<Buffer> placed_;  // copies, which are read one after the other for every buffer
   size_t bytes_ = 0;
 };
 
