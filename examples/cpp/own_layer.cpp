@@ -150,7 +150,8 @@ double gradient_error() {
   init_params(store, /*seed=*/1);
   Arena measure("measure");
   model.make_saved(measure, kB, T);
-  Arena activations("activations", measure.peak_bytes()), scratch("scratch", model.scratch_bytes(kB, T, true));
+  Arena activations("activations", measure.peak_bytes()),
+      scratch("scratch", model.scratch_bytes(kB, T, true));
   const Transformer::Saved saved = model.make_saved(activations, kB, T);
   std::vector<int32_t> tokens(kB * T), targets(kB * T);
   for (size_t n = 0; n < tokens.size(); ++n) {
@@ -190,7 +191,8 @@ int main() try {
   const double error = gradient_error();
   std::printf("largest difference between gradient and central differences: %.1e\n", error);
   const double without = train({}), with = train(convolutions());
-  std::printf("loss %.4f with the convolutions, %.4f without; a guess has %.4f\n", with, without, std::log(61.0));
+  std::printf("loss %.4f with the convolutions, %.4f without; a guess has %.4f\n", with, without,
+              std::log(61.0));
   return error < 1e-3 && with < 1 && without > 4 ? 0 : 1;
 } catch (const Error& error) {
   std::fprintf(stderr, "own_layer: %s\n", error.what());

@@ -110,8 +110,8 @@ std::vector<HfTensor> llama_tensors(const Transformer& model) {
   layout.add("model.embed_tokens.weight", "embedding.weight", 0, c.vocab);
   layout.add_if("model.embed_positions.weight", "positions.weight");
   for (int64_t i = 0; i < c.value_embeddings; ++i)
-    layout.add(fmt::format("model.value_embeddings.{}.weight", i), fmt::format("value_embeddings.{}.weight", i),
-               0, c.vocab);
+    layout.add(fmt::format("model.value_embeddings.{}.weight", i),
+               fmt::format("value_embeddings.{}.weight", i), 0, c.vocab);
   for (const char* kind : {".weight", ".bias"})
     layout.add_if(std::string("model.embed_norm") + kind, std::string("embedding.norm") + kind);
   for (int64_t l = 0; l < c.layers; ++l) {

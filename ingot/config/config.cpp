@@ -141,7 +141,9 @@ void RunConfig::validate() const {
   precision.fp8.validate();
   precision.loss_scale.validate();
   if (!schedule.window.empty() && model.window == 0)
-    fail(ErrorKind::kUsage, "schedule.window needs model.window, the largest window, which evaluation of the trained model uses");
+    fail(
+        ErrorKind::kUsage,
+        "schedule.window needs model.window, the largest window, which evaluation of the trained model uses");
   validate_data(data, model.vocab);
   guard.validate();
   validate_length(*this);

@@ -61,8 +61,8 @@ void add_rope_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(number("model.rope_attention_factor",
                         "yarn: factor of queries and keys; 0: 0.1 ln(rope_factor) + 1", model, scaling,
                         &S::attention_factor));
-  keys.push_back(whole("model.rope_dims", 0, 4096,
-                       "channels of a head that rotate, the first ones; 0: all", model, &M::rope_dims));
+  keys.push_back(whole("model.rope_dims", 0, 4096, "channels of a head that rotate, the first ones; 0: all",
+                       model, &M::rope_dims));
   keys.push_back(whole("model.nope_every", 0, 10'000,
                        "every n-th block attends without rotary positions; 0: none does", model,
                        &M::nope_every));
@@ -70,21 +70,23 @@ void add_rope_keys(std::vector<ConfigKey>& keys) {
 
 void add_speed_run_keys(std::vector<ConfigKey>& keys) {
   const auto model = &R::model;
-  keys.push_back(flag("model.parallel_residual", "attention and MLP of a block read one norm and are added together (GPT-J)", model,
+  keys.push_back(flag("model.parallel_residual",
+                      "attention and MLP of a block read one norm and are added together (GPT-J)", model,
                       &M::has_parallel_residual));
-  keys.push_back(wholes("model.mlp_only_layers", "blocks, from 0, that have no attention", model,
-                        &M::mlp_only_layers));
+  keys.push_back(
+      wholes("model.mlp_only_layers", "blocks, from 0, that have no attention", model, &M::mlp_only_layers));
   keys.push_back(flag("model.embedding_norm", "normalise the embedding before the first block", model,
                       &M::has_embedding_norm));
   keys.push_back(flag("model.input_mix",
-                      "a block reads a x + b (the first block's input), by learned a = 1 and b = 0 at first", model,
-                      &M::has_input_mix));
-  keys.push_back(flag("model.skips",
-                      "block L-1-l adds the output of block l to its input, times a learned scalar, 1 at first", model,
-                      &M::has_skips));
+                      "a block reads a x + b (the first block's input), by learned a = 1 and b = 0 at first",
+                      model, &M::has_input_mix));
+  keys.push_back(
+      flag("model.skips",
+           "block L-1-l adds the output of block l to its input, times a learned scalar, 1 at first", model,
+           &M::has_skips));
   keys.push_back(whole("model.value_embeddings", 0, 10'000,
-                       "tables that add a row per token to the values of as many first and last blocks", model,
-                       &M::value_embeddings));
+                       "tables that add a row per token to the values of as many first and last blocks",
+                       model, &M::value_embeddings));
 }
 
 void add_model_keys(std::vector<ConfigKey>& keys) {

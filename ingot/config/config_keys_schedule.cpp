@@ -142,11 +142,13 @@ std::vector<std::pair<std::string, Curve>> cooldown_curves() {
 void add_window_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(
       number("schedule.window_from", "first value of schedule.window", &R::schedule, &S::window_from));
-  keys.push_back(phases("schedule.window",
-                        "phases of attention's window in tokens, such as \"rest linear to 1728\"; empty: model.window",
-                        &S::window));
+  keys.push_back(
+      phases("schedule.window",
+             "phases of attention's window in tokens, such as \"rest linear to 1728\"; empty: model.window",
+             &S::window));
   keys.push_back(whole("schedule.window_multiple", 1, 1 << 20,
-                       "schedule.window is rounded up to a multiple of this", &R::schedule, &S::window_multiple));
+                       "schedule.window is rounded up to a multiple of this", &R::schedule,
+                       &S::window_multiple));
 }
 
 void add_momentum_keys(std::vector<ConfigKey>& keys) {

@@ -52,8 +52,9 @@ void validate_rope(const ModelConfig& c) {
 
 void require_layers(const char* key, const std::vector<int64_t>& blocks, int64_t layers) {
   for (size_t i = 0; i < blocks.size(); ++i)
-    require(blocks[i] >= (i == 0 ? 0 : blocks[i - 1] + 1) && blocks[i] < layers,
-            fmt::format("model.{} must be ascending blocks from 0 to {}, got {}", key, layers - 1, blocks[i]));
+    require(
+        blocks[i] >= (i == 0 ? 0 : blocks[i - 1] + 1) && blocks[i] < layers,
+        fmt::format("model.{} must be ascending blocks from 0 to {}, got {}", key, layers - 1, blocks[i]));
 }
 
 void validate_speed_run(const ModelConfig& c) {
@@ -61,8 +62,8 @@ void validate_speed_run(const ModelConfig& c) {
   require(!c.has_parallel_residual || c.norm_place == NormPlace::kBefore,
           "model.parallel_residual = true needs model.norm_place = before: its halves read one norm");
   require(c.value_embeddings >= 0 && 2 * c.value_embeddings <= c.layers,
-          fmt::format("model.value_embeddings must lie in 0 .. {}, half of model.layers, got {}", c.layers / 2,
-                      c.value_embeddings));
+          fmt::format("model.value_embeddings must lie in 0 .. {}, half of model.layers, got {}",
+                      c.layers / 2, c.value_embeddings));
   for (const int64_t layer : c.mlp_only_layers)
     require(c.value_table_of(layer) < 0,
             fmt::format("model.mlp_only_layers has block {}, whose values use a table of "
@@ -108,8 +109,8 @@ void ModelConfig::validate() const {
   require(rope_dims == 0 || positions == PositionKind::kRope,
           "model.rope_dims is for model.positions = rope; set it to 0");
   require(rope_dims >= 0 && rope_dims <= D && rope_dims % 2 == 0,
-          fmt::format("model.rope_dims must be even and at most the head size {}, got {}; 0 stands for all", D,
-                      rope_dims));
+          fmt::format("model.rope_dims must be even and at most the head size {}, got {}; 0 stands for all",
+                      D, rope_dims));
   require(ffn >= 0, fmt::format("model.ffn must not be negative, got {}", ffn));
   require(vocab >= 0 && vocab < (int64_t{1} << 31),
           fmt::format("model.vocab must lie in 0 .. 2^31 - 1, got {}", vocab));

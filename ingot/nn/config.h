@@ -77,12 +77,14 @@ struct ModelConfig {
   double matrix_init_std = 0;  // of the blocks' matrices; 0: init_std
   double head_init_std = 0;    // of an untied head; 0: init_std
 
-  bool has_parallel_residual = false;                     // the halves of a block read one norm of its input (GPT-J)
-  std::vector<int64_t> mlp_only_layers = {};    // blocks, from 0 and ascending, that have no attention
+  bool has_parallel_residual = false;         // the halves of a block read one norm of its input (GPT-J)
+  std::vector<int64_t> mlp_only_layers = {};  // blocks, from 0 and ascending, that have no attention
   // The next four are the speed run's (github.com/KellerJordan/modded-nanogpt, January 2025).
   bool has_embedding_norm = false;  // the blocks read the norm of the embedding
-  bool has_input_mix = false;       // a block reads a x + b (the first block's input), with a = 1 and b = 0 at first
-  bool has_skips = false;           // block L-1-l of L adds s times the output of block l < L/2 to its input; s = 1 at first
+  bool has_input_mix =
+      false;  // a block reads a x + b (the first block's input), with a = 1 and b = 0 at first
+  bool has_skips =
+      false;  // block L-1-l of L adds s times the output of block l < L/2 to its input; s = 1 at first
   // Tables of value embeddings, which the first blocks and the last ones share: table i is that of blocks i and L - n + i of
   // L. Values become a v + b (the token's row), with a = b = 1/2 at first; in blocks without a table a v.
   int64_t value_embeddings = 0;
@@ -111,14 +113,16 @@ struct ModelConfig {
   }
   // True if the model has parts that belong to no published family: what the speed run added, or GPT-J's blocks or rotation.
   bool has_own_parts() const {
-    return has_parallel_residual || !mlp_only_layers.empty() || has_embedding_norm || has_input_mix || has_skips ||
-           value_embeddings > 0 || rotated_dims() != head_dim;
+    return has_parallel_residual || !mlp_only_layers.empty() || has_embedding_norm || has_input_mix ||
+           has_skips || value_embeddings > 0 || rotated_dims() != head_dim;
   }
   bool has_attention(int64_t layer) const {
     return !std::binary_search(mlp_only_layers.begin(), mlp_only_layers.end(), layer);
   }
   // The block whose output a block adds to its input; -1: none.
-  int64_t skip_of(int64_t layer) const { return has_skips && layer >= layers - layers / 2 ? layers - 1 - layer : -1; }
+  int64_t skip_of(int64_t layer) const {
+    return has_skips && layer >= layers - layers / 2 ? layers - 1 - layer : -1;
+  }
   // The table of value embeddings of a block; -1: none.
   int64_t value_table_of(int64_t layer) const {
     const int64_t n = value_embeddings;

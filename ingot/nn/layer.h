@@ -31,7 +31,7 @@ struct LayerContext {
   Stream& stream;
   DropoutState dropout;
   Fp8State* fp8 = nullptr;  // for training; null in evaluation and generation, which do not use FP8
-  int64_t window = 0;        // of attention in this pass, where the model has a larger one; 0: the model's
+  int64_t window = 0;       // of attention in this pass, where the model has a larger one; 0: the model's
   // Products write the gradients of the unit's weights instead of adding to them (program/store_calls.cpp).
   bool overwrites_gradients = false;
 };

@@ -29,8 +29,8 @@ void TensorParallel::validate(const ModelConfig& config) const {
          count);
   if (count > config.kv_heads && config.value_embeddings > 0)
     fail(ErrorKind::kUsage,
-         "parallel.tp must be at most model.kv_heads = {} with model.value_embeddings = {}, got {}", config.kv_heads,
-         config.value_embeddings, count);
+         "parallel.tp must be at most model.kv_heads = {} with model.value_embeddings = {}, got {}",
+         config.kv_heads, config.value_embeddings, count);
   const int64_t common = std::gcd(config.heads, std::gcd(config.ffn, config.vocab_padded()));
   const int64_t kv_heads = config.kv_heads;
   if (common % count != 0 || (kv_heads % count != 0 && count % kv_heads != 0))

@@ -36,7 +36,8 @@ RopeScaling scaling_of(const RopeScalingConfig& c) {
 }  // namespace
 
 Transformer::Transformer(const ModelConfig& config, DType compute, const HeadConfig& head,
-                         const Fp8LinearConfig& fp8, const TensorParallel& tp, const BlockExtension& extension)
+                         const Fp8LinearConfig& fp8, const TensorParallel& tp,
+                         const BlockExtension& extension)
     : config_(config), compute_(compute), tp_(tp), has_fp8_(fp8.recipe != Fp8Recipe::kNone) {
   INGOT_CHECK(config.vocab > 0 && config.kv_heads > 0 && config.head_dim > 0 && config.ffn > 0,
               "Transformer: the config must be resolved and its vocab set");
@@ -145,8 +146,7 @@ Shape Transformer::message_shape(int first, int64_t B, int64_t T) const {
 
 int64_t Transformer::largest_message(int64_t B, int64_t T) const {
   int64_t most = 0;
-  for (int unit = 1; unit <= head_unit(); ++unit)
-    most = std::max(most, message_shape(unit, B, T).elements());
+  for (int unit = 1; unit <= head_unit(); ++unit) most = std::max(most, message_shape(unit, B, T).elements());
   return most;
 }
 

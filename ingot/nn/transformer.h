@@ -43,9 +43,9 @@ class Transformer {
   // The values of a micro-batch that its caller reads or writes. n is the number of this rank's rows of the residual stream: N,
   // or N / tp with sequence parallelism.
   struct Values {
-    Tensor input = {};       // the message from the units before, if the units lack the embedding (models/model.h)
-    Tensor x = {};           // the message to the units after, if the units lack the head
-    Tensor d_x = {};         // its gradient
+    Tensor input = {};  // the message from the units before, if the units lack the embedding (models/model.h)
+    Tensor x = {};      // the message to the units after, if the units lack the head
+    Tensor d_x = {};    // its gradient
     Tensor d_input = {};     // the gradient of the input
     Tensor d = {};           // (n, C) the gradient of the head's input, after a forward pass that trains
     Tensor losses = {};      // (N) f32
@@ -158,8 +158,8 @@ class Transformer {
              const Tensor& logits) const;
   // Does so for some units. Without the embedding it starts from the message `in`; without the head it writes the message
   // `out` to the next units, and no logits (message_shape, for one sequence of batch.rows() tokens). The two may share memory.
-  void infer_units(LayerContext& ctx, const InferBatch& batch, UnitRange units, const Tensor& in, const Tensor& out,
-                   const std::vector<KvCache>& caches, const Tensor& logits) const;
+  void infer_units(LayerContext& ctx, const InferBatch& batch, UnitRange units, const Tensor& in,
+                   const Tensor& out, const std::vector<KvCache>& caches, const Tensor& logits) const;
   // Scratch for batches of up to n rows, all of which may want logits.
   size_t infer_scratch_bytes(int64_t n, const CacheShape& caches, Device device = Device::kCpu) const;
   // Caps logits in host memory, in place.

@@ -41,8 +41,8 @@ struct ScheduleConfig {
   std::vector<Phase> phases;    // for kPhases: multipliers of the peak
   double momentum_from = 0.85;  // first value of `momentum`
   std::vector<Phase> momentum;  // values of the momentum; empty: the optimizer's own throughout
-  double window_from = 0;         // first value of `window`
-  std::vector<Phase> window;      // values of attention's window, in tokens; empty: the model's own throughout
+  double window_from = 0;       // first value of `window`
+  std::vector<Phase> window;    // values of attention's window, in tokens; empty: the model's own throughout
   int64_t window_multiple = 128;  // a window is rounded up to a multiple of this, at least one
   void validate() const;
 };

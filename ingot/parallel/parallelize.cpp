@@ -284,9 +284,9 @@ Layout parallelize(const RunConfig& config, Mesh& mesh, Backing backing,
     rank.region = std::make_unique<TensorRegion>(group_for(*mesh.tp, *rank.stream, rank.tensor_group));
   else
     rank.region = std::make_unique<Region>();
-  rank.model =
-      std::make_unique<Transformer>(config.model.resolved(), config.precision.compute, config.head,
-                                    config.precision.fp8, tensor_shard(config, mesh, rank.data_shard), extension);
+  rank.model = std::make_unique<Transformer>(config.model.resolved(), config.precision.compute, config.head,
+                                             config.precision.fp8,
+                                             tensor_shard(config, mesh, rank.data_shard), extension);
   if (config.data.has_document_mask) rank.model->expect_documents();
 
   // Pipeline parallelism: this rank's units of the model.

@@ -21,8 +21,8 @@
 namespace ingot {
 
 std::vector<ModelPart> model_parts(const ModelConfig& c) {
-  ModelPart embedding{"embedding"}, linears{"attention linears"}, mlp{"mlp"}, norms{"norms"}, scalars{"scalars"},
-      head{"head"};
+  ModelPart embedding{"embedding"}, linears{"attention linears"}, mlp{"mlp"}, norms{"norms"},
+      scalars{"scalars"}, head{"head"};
   const auto part_of = [&](const ParamSpec& spec) -> ModelPart& {
     switch (spec.role) {
       case ParamRole::kEmbedding:
@@ -48,7 +48,8 @@ std::vector<ModelPart> model_parts(const ModelConfig& c) {
     if (spec.role == ParamRole::kMatrix) part.flops_per_token += flops(spec.elements());
   }
   head.flops_per_token = flops(c.vocab * c.width);
-  std::vector<ModelPart> parts{embedding, linears, {"attention", 0, c.attention_flops_per_token()}, mlp, norms, head};
+  std::vector<ModelPart> parts{embedding, linears, {"attention", 0, c.attention_flops_per_token()},
+                               mlp,       norms,   head};
   if (scalars.parameters > 0) parts.insert(parts.end() - 1, scalars);
   return parts;
 }

@@ -48,9 +48,10 @@ TEST(DeviceSupport, EveryRuleIsAcceptedInEveryLayout) {
 TEST(DeviceSupport, ShardsOfFp8LinearsAreMultiplesOfTheGranule) {
   const std::string fp8 = "precision.fp8=tensorwise", bf16 = "precision.compute=bf16";
   EXPECT_EQ(device_refusal({fp8, bf16, "parallel.tp=4"}), "accepted");
-  EXPECT_THAT(device_refusal({fp8, bf16, "parallel.tp=4", "model.ffn=96"}),
-              HasSubstr("precision.fp8_layers must be linears whose shards on parallel.tp = 4 ranks are "
-                        "multiples of 16 with train.device = \"cuda\", got blocks.0.mlp.down (64 x 24 on a rank)"));
+  EXPECT_THAT(
+      device_refusal({fp8, bf16, "parallel.tp=4", "model.ffn=96"}),
+      HasSubstr("precision.fp8_layers must be linears whose shards on parallel.tp = 4 ranks are "
+                "multiples of 16 with train.device = \"cuda\", got blocks.0.mlp.down (64 x 24 on a rank)"));
   EXPECT_EQ(device_refusal({fp8, bf16, "parallel.tp=4", "model.ffn=96", "precision.fp8_layers=*attention*"}),
             "accepted");
 }

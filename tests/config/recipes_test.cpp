@@ -209,8 +209,7 @@ TEST(Recipes, MatchTheHybridPrecisionRun) {
   for (int i = 0; i < 32; ++i)
     EXPECT_NEAR(std::pow(c.model.rope_theta, -i / 32.0), std::pow(1024, -i / 31.0), 1e-5) << i;
   // The record's tables and matrices, and 47 scalars: those of its 52 that its model uses.
-  EXPECT_EQ(c.model.resolved().parameters(),
-            5 * 50257 * 768 + 11 * 4 * 768 * 768 + 12 * 8 * 768 * 768 + 47);
+  EXPECT_EQ(c.model.resolved().parameters(), 5 * 50257 * 768 + 11 * 4 * 768 * 768 + 12 * 8 * 768 * 768 + 47);
   const RunPlan plan(c);
   for (const auto& [step, window] : {std::pair(0, 128), {104, 256}, {697, 896}, {1394, 1792}})
     EXPECT_EQ(plan.inputs(plan.position(step, 0, 0)).window, window) << step;

@@ -39,9 +39,9 @@ TEST_P(CudaMix, ForwardMatchesTheCpu) {
                    .a = has_a ? a_there.tensor() : Tensor{},
                    .b = b_there},
                   stream);
-      mix_forward(
-          want,
-          {.x = x, .z = has_z ? z.tensor() : Tensor{}, .a = has_a ? a.tensor() : Tensor{}, .b = b}, cpu);
+      mix_forward(want,
+                  {.x = x, .z = has_z ? z.tensor() : Tensor{}, .a = has_a ? a.tensor() : Tensor{}, .b = b},
+                  cpu);
       expect_close(y.to_host(), to_doubles(want), rounding, "y");
     }
 }

@@ -93,8 +93,8 @@ ModelConfig table_alone() { return testing::speedrun_style(llama()); }
 
 TEST(Placement, OfRightListsHasNoError) {
   for (const bool splits_tokens : {false, true})
-    for (const ModelConfig& config : {llama(), gpt2(), with_gains(), table_alone(),
-                                      testing::whole_speedrun_style(llama())})
+    for (const ModelConfig& config :
+         {llama(), gpt2(), with_gains(), table_alone(), testing::whole_speedrun_style(llama())})
       EXPECT_EQ(List(config, splits_tokens).error(), "");
 }
 
@@ -210,15 +210,15 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"HeadWithoutANormIsNotReduced", table_alone, false,
                 [](List& l) { l.ops.erase(l.reduction_of(l.units.end - 1)); },
                 "the reduction of unit 3 begins 0 times, and it has gradients such as that of head.weight"},
-        Mistake{"BlockIsReducedTwice", llama, false,
-                [](List& l) { l.ops.push_back(*l.reduction_of(1)); },
+        Mistake{"BlockIsReducedTwice", llama, false, [](List& l) { l.ops.push_back(*l.reduction_of(1)); },
                 "the reduction of unit 1 begins 2 times"},
         Mistake{"BlockIsReducedBeforeItsLastGradient", llama, true,
                 [](List& l) {
                   const auto reduction = l.reduction_of(2);
                   const Op moved = *reduction;
                   l.ops.erase(reduction);
-                  l.ops.insert(l.ops.begin() + static_cast<std::ptrdiff_t>(l.find("norm_backward", 1)), moved);
+                  l.ops.insert(l.ops.begin() + static_cast<std::ptrdiff_t>(l.find("norm_backward", 1)),
+                               moved);
                 },
                 "after the reduction of its unit has begun"}),
     [](const auto& test) { return std::string(test.param.name); });

@@ -47,7 +47,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 // The first token uses another attention kernel than those that follow it.
 TEST(InferScratch, SufficesForAnyNumberOfTokensUpToThePlan) {
-  for (const ModelConfig& config : {small_llama(2), olmo2_style(small_llama(2)), whole_speedrun_style(small_llama(4))}) {
+  for (const ModelConfig& config :
+       {small_llama(2), olmo2_style(small_llama(2)), whole_speedrun_style(small_llama(4))}) {
     SmallModel small(config, DType::f32, 1, 16, 1);
     std::vector<int32_t> ids(16, 3);
     std::vector<float> logits;

@@ -32,9 +32,7 @@ class Mix : public ::testing::TestWithParam<MixCase> {
     for (size_t i = 0; i < x.size(); ++i) sum[i] = a * x[i] + (z.empty() ? 0 : b * z[i]);
     return sum;
   }
-  double sum_tolerance() const {
-    return 8 * unit_roundoff(DType::f32) * static_cast<double>(c.N * c.C);
-  }
+  double sum_tolerance() const { return 8 * unit_roundoff(DType::f32) * static_cast<double>(c.N * c.C); }
 };
 
 TEST_P(Mix, ForwardMatchesTheFormula) {

@@ -120,12 +120,12 @@ const Keys kFp8Rowwise = {"precision.compute=bf16", "precision.fp8=rowwise", "he
                           "head.fp8_scaling=current", "model.vocab_multiple=16"};
 const Keys kFp8Delayed = {"precision.compute=bf16", "precision.fp8=delayed", "precision.fp8_amax_history=3",
                           "precision.fp8_margin=1", "head.precision=fp8",    "model.vocab_multiple=16"};
-const Keys kWholeSpeedRun = {"model.layers=4",          "model.norm=rmsnorm_weightless",
-                             "model.qk_norm=true",      "model.mlp=relu2",
-                             "model.tied=false",        "model.embedding_norm=true",
-                             "model.input_mix=true",    "model.skips=true",
+const Keys kWholeSpeedRun = {"model.layers=4",           "model.norm=rmsnorm_weightless",
+                             "model.qk_norm=true",       "model.mlp=relu2",
+                             "model.tied=false",         "model.embedding_norm=true",
+                             "model.input_mix=true",     "model.skips=true",
                              "model.value_embeddings=1", "model.mlp_only_layers=[2]",
-                             "model.rope_dims=8",       "precision.compute=bf16"};
+                             "model.rope_dims=8",        "precision.compute=bf16"};
 class AsyncVariants : public ::testing::TestWithParam<Keys> {};
 TEST_P(AsyncVariants, EqualSynchronousSteps) { expect_same_course(GetParam(), {}); }
 INSTANTIATE_TEST_SUITE_P(All, AsyncVariants,

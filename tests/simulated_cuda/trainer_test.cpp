@@ -100,7 +100,8 @@ void expect_same_course(const Keys& keys, int steps, const std::string& name) {
     // In 16 bits the roundings are as large as a scalar's gradient (kScalarCancellation).
     if (is_scalar && config.precision.compute != DType::f32) continue;
     const double of_scalar = is_scalar ? kScalarCancellation : 1;
-    expect_near(got.first[i].grad_norm, first.grad_norm, of_scalar * of_gradient, first.name + ": first gradient");
+    expect_near(got.first[i].grad_norm, first.grad_norm, of_scalar * of_gradient,
+                first.name + ": first gradient");
     expect_near(got.stats[i].grad_norm, last.grad_norm, of_scalar * of_norm, last.name + ": gradient");
     // A bias is the sum of its updates. Those of the keys are rounding alone, since a constant in all scores of a query
     // changes nothing: a third of the elements move at random, and k = 2.8 for the whole.
@@ -190,7 +191,8 @@ const Variant kVariants[] = {
      {"model.layers=4", "model.qk_norm=true", "model.mlp=relu2", "model.embedding_norm=true",
       "model.input_mix=true", "model.skips=true", "model.value_embeddings=1", "precision.compute=bf16",
       "activations.policy=block"}},
-    {"gpt_j", {"model.parallel_residual=true", "model.rope_dims=4", "model.norm=layernorm", "model.bias=true"}},
+    {"gpt_j",
+     {"model.parallel_residual=true", "model.rope_dims=4", "model.norm=layernorm", "model.bias=true"}},
     {"dropout", {"model.dropout=0.2"}},
     {"accumulation", {"train.grad_accum=3", "optimizer.grad_clip=0.1"}},
     {"documents", {"data.document_mask=true"}},

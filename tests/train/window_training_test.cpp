@@ -44,13 +44,15 @@ TEST(WindowTraining, BlocksWithoutAWindowKeepNone) {
 }
 
 TEST(WindowTraining, ThePlanGivesTheScheduledWindow) {
-  const RunConfig config = small_config({"model.window=32", "train.steps=8", "schedule.window=[\"rest linear to 32\"]",
-                                         "schedule.window_multiple=8"});
+  const RunConfig config =
+      small_config({"model.window=32", "train.steps=8", "schedule.window=[\"rest linear to 32\"]",
+                    "schedule.window_multiple=8"});
   const RunPlan plan(config);
   std::vector<int64_t> windows;
   for (int64_t s = 0; s < 8; ++s) windows.push_back(plan.inputs(plan.position(s, 0, 0)).window);
   EXPECT_THAT(windows, ::testing::ElementsAre(8, 8, 8, 16, 16, 24, 24, 32));
-  EXPECT_THAT(refusal({"schedule.window=[\"rest linear to 32\"]"}), ::testing::HasSubstr("needs model.window"));
+  EXPECT_THAT(refusal({"schedule.window=[\"rest linear to 32\"]"}),
+              ::testing::HasSubstr("needs model.window"));
 }
 
 }  // namespace

@@ -16,8 +16,9 @@ struct BlockLayers {
   Scope scope;
   std::string prefix;  // "blocks.3."
   bool has_attention = true, has_parallel_residual = false, is_norm_after = false;
-  MixScalars input_mix = {}, skip_mix = {}, value_mix = {};  // of the first block's input, of a skip, and of values
-  int skip_of = -1, value_table = -1;                        // a block, and a table of value embeddings; -1: none
+  MixScalars input_mix = {}, skip_mix = {},
+             value_mix = {};           // of the first block's input, of a skip, and of values
+  int skip_of = -1, value_table = -1;  // a block, and a table of value embeddings; -1: none
   NormSpec attention_norm = {}, mlp_norm = {};
   LinearLayer qkv = {}, proj = {}, up = {}, down = {};
   RotationSpec rotation = {};
@@ -34,10 +35,10 @@ struct BlockLayers {
 
 // The values that blocks hand on. Outside the model's first and last stage a block may need all of them.
 struct StreamValues {
-  ValueId x = kNoValue;               // the residual stream
-  ValueId input = kNoValue;           // (n, C) the first block's input
-  std::vector<ValueId> skips = {};    // by block: its output (n, C), if a later block adds it
-  std::vector<ValueId> values = {};   // by table: the tokens' value embeddings (N, K D), split by columns
+  ValueId x = kNoValue;              // the residual stream
+  ValueId input = kNoValue;          // (n, C) the first block's input
+  std::vector<ValueId> skips = {};   // by block: its output (n, C), if a later block adds it
+  std::vector<ValueId> values = {};  // by table: the tokens' value embeddings (N, K D), split by columns
 };
 
 // Declares the parameters of block `index`. fp8_tensors: the names of the tensors of its linears that train in FP8 are appended.

@@ -6,7 +6,8 @@ namespace ingot {
 namespace {
 
 // The spec of a (Vp, C) table, whose rows are sharded over the tensor-parallel ranks.
-ParamSpec table_spec(const ModelConfig& config, const TensorParallel& tp, const char* name, ParamRole role, int unit) {
+ParamSpec table_spec(const ModelConfig& config, const TensorParallel& tp, const char* name, ParamRole role,
+                     int unit) {
   const int64_t Vp = config.vocab_padded(), C = config.width;
   const bool is_zero = role == ParamRole::kHead && config.projection_init == ProjectionInit::kZero;
   ParamSpec spec{.name = name,
@@ -22,7 +23,8 @@ ParamSpec table_spec(const ModelConfig& config, const TensorParallel& tp, const 
 }
 
 // A table (Vp, K D) of value embeddings, whose columns are sharded like the heads of the values.
-EmbeddingSpec declare_value_table(ParamList& params, const ModelConfig& config, const TensorParallel& tp, int64_t index) {
+EmbeddingSpec declare_value_table(ParamList& params, const ModelConfig& config, const TensorParallel& tp,
+                                  int64_t index) {
   const int64_t Vp = config.vocab_padded(), full = config.kv_heads * config.head_dim,
                 own = tp.slice(config.kv_heads, 1) * config.head_dim;
   ParamSpec spec{.name = fmt::format("value_embeddings.{}.weight", index),
@@ -44,7 +46,8 @@ struct Needs {
 };
 
 Needs needs_of(const ModelLayers& layers, size_t block) {
-  Needs needs{.input = layers.has_input_mix && block > 0 && block < layers.blocks.size(), .skips = {}, .tables = {}};
+  Needs needs{
+      .input = layers.has_input_mix && block > 0 && block < layers.blocks.size(), .skips = {}, .tables = {}};
   for (size_t l = 0; l < layers.value_tables.size(); ++l)
     for (size_t reader = block; reader < layers.blocks.size(); ++reader)
       if (layers.blocks[reader].value_table == static_cast<int>(l)) {
@@ -54,7 +57,8 @@ Needs needs_of(const ModelLayers& layers, size_t block) {
   for (size_t reader = block; reader < layers.blocks.size(); ++reader) {
     const int source = layers.blocks[reader].skip_of;
     // The output of the block before is x itself.
-    if (source >= 0 && static_cast<size_t>(source) + 1 < block) needs.skips.push_back(static_cast<size_t>(source));
+    if (source >= 0 && static_cast<size_t>(source) + 1 < block)
+      needs.skips.push_back(static_cast<size_t>(source));
   }
   return needs;
 }
@@ -88,8 +92,7 @@ ModelLayers declare_model(ParamList& params, const ModelConfig& config, const Te
                      .extension = extension,
                      .of_extension = {},
                      .fp8_tensors = {}};
-  layers.embedding.table =
-      params.add(table_spec(config, tp, "embedding.weight", ParamRole::kEmbedding, 0));
+  layers.embedding.table = params.add(table_spec(config, tp, "embedding.weight", ParamRole::kEmbedding, 0));
   if (config.positions == PositionKind::kLearned)
     layers.embedding.positions = params.add({.name = "positions.weight",
                                              .shape = {config.context, config.width},
@@ -108,7 +111,8 @@ ModelLayers declare_model(ParamList& params, const ModelConfig& config, const Te
   }
   const int unit = layers.head_unit();
   layers.final_norm = declare_norm(params, unit, "head.norm", config);
-  if (!config.is_tied) layers.head = params.add(table_spec(config, tp, "head.weight", ParamRole::kHead, unit));
+  if (!config.is_tied)
+    layers.head = params.add(table_spec(config, tp, "head.weight", ParamRole::kHead, unit));
   return layers;
 }
 
@@ -154,14 +158,16 @@ StreamValues begin_stream(Builder& b, const ModelLayers& layers) {
 void run_block(Builder& b, StreamValues& s, const ModelLayers& layers, size_t l) {
   block(b, s, layers.blocks[l]);
   if (layers.extension.add)
-    s.x = layers.extension.add(b, s.x, l < layers.of_extension.size() ? layers.of_extension[l] : std::vector<int>{});
+    s.x = layers.extension.add(b, s.x,
+                               l < layers.of_extension.size() ? layers.of_extension[l] : std::vector<int>{});
   s.skips[l] = s.x;
 }
 
 std::vector<Packed> values_before(const BuildSpec& spec, const ModelLayers& layers, size_t block) {
   const Needs needs = needs_of(layers, block);
   const int64_t N = spec.tokens(), n = spec.tp.rows(N);
-  const Packed stream{.name = "input", .shape = {n, layers.embedding.C},
+  const Packed stream{.name = "input",
+                      .shape = {n, layers.embedding.C},
                       .placement = n < N ? Placement::kTokens : Placement::kWhole};
   std::vector<Packed> all{stream};
   const auto add = [&](std::string name, const Packed& like) {
@@ -172,7 +178,8 @@ std::vector<Packed> values_before(const BuildSpec& spec, const ModelLayers& laye
   for (const size_t l : needs.skips) add(fmt::format("output of block {}", l), stream);
   for (const size_t i : needs.tables)
     add(fmt::format("value embedding {}", i),
-        {.name = {}, .shape = {N, layers.value_tables[i].C},
+        {.name = {},
+         .shape = {N, layers.value_tables[i].C},
          .placement = spec.tp.count > 1 ? Placement::kColumns : Placement::kWhole});
   return all;
 }

@@ -15,7 +15,8 @@ namespace ingot {
 struct BlockExtension {
   // Declares the parameters of a block, all in the given unit, under names that begin with prefix ("blocks.3."). Returns their
   // ids.
-  std::function<std::vector<int>(ParamList&, const ModelConfig&, int unit, const std::string& prefix)> declare = {};
+  std::function<std::vector<int>(ParamList&, const ModelConfig&, int unit, const std::string& prefix)>
+      declare = {};
   // Adds operations that read the block's output x (n, C), as the residual stream lies on the ranks, and returns what takes
   // its place. They belong to the block's feed-forward half.
   std::function<ValueId(Builder&, ValueId x, const std::vector<int>& params)> add = {};
@@ -29,8 +30,8 @@ struct ModelLayers {
   std::vector<BlockLayers> blocks;
   BlockExtension extension;
   std::vector<std::vector<int>> of_extension;  // by block: its parameters
-  int head = -1;                         // the table of an untied head
-  std::vector<std::string> fp8_tensors;  // of the linears
+  int head = -1;                               // the table of an untied head
+  std::vector<std::string> fp8_tensors;        // of the linears
 
   int head_unit() const { return static_cast<int>(blocks.size()) + 1; }
   // The parameter that the head multiplies by.

@@ -114,7 +114,8 @@ class RotateBackward final : public Primitive {
       p.contributes(i, is_term ? Contribution::kTerm : Contribution::kWhole);
     }
   }
-  bool raises_amax(size_t out) const override { return out == 0 && spec_.is_rotary && spec_.rotates_all && !spec_.has_norm;
+  bool raises_amax(size_t out) const override {
+    return out == 0 && spec_.is_rotary && spec_.rotates_all && !spec_.has_norm;
   }
 
  private:

@@ -18,7 +18,7 @@ struct HeadsSpec {
 struct RotationSpec {
   HeadsSpec heads = {};
   bool is_rotary = true;
-  bool rotates_all = true;  // all channels of a head rotate
+  bool rotates_all = true;                            // all channels of a head rotate
   bool has_norm = false, is_norm_over_width = false;  // QK-norm, and over all heads together
   float eps = 0;
   int q_gain = -1, k_gain = -1;  // parameters (D) or (H*D), (K*D); -1: none

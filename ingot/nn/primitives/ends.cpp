@@ -125,8 +125,7 @@ class SumLosses final : public Primitive {
 
 ValueId embedding(Builder& b, const EmbeddingSpec& spec) {
   const BuildSpec& s = b.spec();
-  const ValueId x =
-      b.value("x", s.compute, {s.tokens(), spec.C}, placement_of(spec, s.tp), Role::kStream);
+  const ValueId x = b.value("x", s.compute, {s.tokens(), spec.C}, placement_of(spec, s.tp), Role::kStream);
   b.add(std::make_shared<Embedding>(spec, s.tp), {}, {x}).weights = {spec.table, spec.positions};
   const ValueId sum = sum_to_stream(b, x);
   b.set_role(sum, Role::kStream);

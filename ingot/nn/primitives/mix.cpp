@@ -153,9 +153,9 @@ ValueId mix_values(Builder& b, ValueId qkv, ValueId z, const MixScalars& scalars
   b.require(qkv, Placement::kWhole, Placement::kColumns, "mix_values");
   const ValueId mixed = b.like(qkv, "qkv");
   const Value from = b[qkv];
-  const ValueId own = b.spec().is_training ? b.value("values", from.dtype, {from.shape[0], heads.K * heads.D},
-                                                     from.placement)
-                                           : kNoValue;
+  const ValueId own = b.spec().is_training
+                          ? b.value("values", from.dtype, {from.shape[0], heads.K * heads.D}, from.placement)
+                          : kNoValue;
   Op& op = b.add(std::make_shared<MixValues>(heads), {qkv, z}, {mixed, own});
   op.weights = {scalars.a, scalars.b};
   op.in_place = {{0, 0, true}};

@@ -119,9 +119,9 @@ void check_reductions(const std::vector<Op>& ops, const ParamList& params) {
   for (size_t unit = 0; unit < reductions.size(); ++unit)
     if (reductions[unit] != (last_gradient[unit] < 0 ? 0 : 1))
       fail(ErrorKind::kInternal, "the reduction of unit {} begins {} times{}", unit, reductions[unit],
-           last_gradient[unit] < 0 ? std::string()
-                                   : fmt::format(", and it has gradients such as that of {}",
-                                                 params[last_gradient[unit]].name));
+           last_gradient[unit] < 0
+               ? std::string()
+               : fmt::format(", and it has gradients such as that of {}", params[last_gradient[unit]].name));
 }
 
 }  // namespace

@@ -22,7 +22,8 @@ class TraceRanges {
     if (is_recompute_ && (!is_recompute || op.block != block_)) recompute_.reset();
     if (op.block != block_) {
       range_.reset();
-      if (op.block >= 0) range_ = std::make_unique<NamedRange>(trace_, "block", static_cast<size_t>(op.block));
+      if (op.block >= 0)
+        range_ = std::make_unique<NamedRange>(trace_, "block", static_cast<size_t>(op.block));
     }
     if (is_recompute && !recompute_) recompute_ = std::make_unique<Span>(trace_, "recompute");
     block_ = op.block;

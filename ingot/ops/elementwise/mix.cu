@@ -52,8 +52,8 @@ struct MixGradients {
 // A block adds the products of a contiguous range of rows to one partial sum of each scalar. The kernel reads dy, and x and z
 // where their scalars are learned, once, and writes dx and dz once.
 template <int W, typename T>
-__global__ void __launch_bounds__(kThreads)
-    mix_backward(float* __restrict__ of_a, float* __restrict__ of_b, int64_t N, int64_t C, MixGradients<W, T> f) {
+__global__ void __launch_bounds__(kThreads) mix_backward(float* __restrict__ of_a, float* __restrict__ of_b,
+                                                         int64_t N, int64_t C, MixGradients<W, T> f) {
   const PartRows rows(N, blockIdx.x, gridDim.x);
   const float a = mix_factor(f.a), b = mix_factor(f.b);
   float sum_a = 0, sum_b = 0;
@@ -96,10 +96,9 @@ void mix_forward(const Tensor& y, const MixTerms& terms, Stream& stream) {
     using T = decltype(value);
     with_width<T>(strided_rows_allow_wide(C, y, terms.x, terms.z), [&](auto width) {
       constexpr int W = decltype(width)::value;
-      launch_elementwise<W>(
-          N * C, "mix_forward", stream,
-          Mixed<W, T>{StridedRows<T>(y), StridedRows<T>(terms.x), StridedRows<T>(terms.z), optional<float>(terms.a),
-                        optional<float>(terms.b), columns});
+      launch_elementwise<W>(N * C, "mix_forward", stream,
+                            Mixed<W, T>{StridedRows<T>(y), StridedRows<T>(terms.x), StridedRows<T>(terms.z),
+                                        optional<float>(terms.a), optional<float>(terms.b), columns});
     });
   });
 }
@@ -112,15 +111,9 @@ void mix_backward(const MixTerms& d, const Tensor& dy, const MixTerms& terms, co
     using T = decltype(value);
     with_width<T>(strided_rows_allow_wide(C, dy, d.x, d.z, terms.x, terms.z), [&](auto width) {
       constexpr int W = decltype(width)::value;
-      const MixGradients<W, T> f{StridedRows<T>(d.x),
-                             StridedRows<T>(d.z),
-                             StridedRows<T>(dy),
-                             StridedRows<T>(terms.x),
-                             StridedRows<T>(terms.z),
-                             optional<float>(terms.a),
-                             optional<float>(terms.b),
-                             static_cast<bool>(d.a),
-                             static_cast<bool>(d.b)};
+      const MixGradients<W, T> f{StridedRows<T>(d.x),      StridedRows<T>(d.z),     StridedRows<T>(dy),
+                                 StridedRows<T>(terms.x),  StridedRows<T>(terms.z), optional<float>(terms.a),
+                                 optional<float>(terms.b), static_cast<bool>(d.a),  static_cast<bool>(d.b)};
       launch({stream, "mix_backward", dim3(static_cast<unsigned>(parts)), dim3(kThreads)}, mix_backward<W, T>,
              of_a, of_b, N, C, f);
     });

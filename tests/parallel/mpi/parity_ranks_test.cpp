@@ -37,8 +37,9 @@ TEST(Parity, TheWholeSpeedRunMatchesOneRank) {
   config.model.heads = config.model.kv_heads = 8;
   config.model = testing::whole_speedrun_style(config.model);
   config.optimizer.groups = {{.roles = {ParamRole::kScalar}, .lr = 0.02}};
-  std::vector<ParallelConfig> layouts{replicas(), shards(), shards(true), sharing(4), sharing(2, false),
-                                      stages(world->size(), PipelineKind::kOneFOneB)};
+  std::vector<ParallelConfig> layouts{replicas(),        shards(),
+                                      shards(true),      sharing(4),
+                                      sharing(2, false), stages(world->size(), PipelineKind::kOneFOneB)};
   if (world->size() == 2) layouts.push_back(stages(2, PipelineKind::kInterleaved, 2));
   if (world->size() >= 4) {
     layouts.push_back(sharing_of_shards());

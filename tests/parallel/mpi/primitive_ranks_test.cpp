@@ -52,19 +52,23 @@ struct Making {
     ParamSpec spec{.name = name, .shape = {is_split ? tp.slice(n) : n}, .role = role, .unit = 0};
     spec.init = Init::kNormal;
     spec.init_std = 1;
-    if (is_split && tp.count > 1) spec.slice = {.full = {n}, .rows = {{.first = tp.first(n), .count = tp.slice(n)}}};
+    if (is_split && tp.count > 1)
+      spec.slice = {.full = {n}, .rows = {{.first = tp.first(n), .count = tp.slice(n)}}};
     return params.add(spec);
   }
   HeadsSpec heads() const { return {.H = tp.slice(kH), .K = tp.slice(kK), .D = kD}; }
   EmbeddingSpec table(bool splits_columns, int64_t columns) {
     const bool is_split = tp.count > 1;
     const int64_t own = splits_columns ? tp.slice(columns) : columns;
-    ParamSpec spec{.name = "table", .shape = {splits_columns ? kVocab : tp.slice(kVocab), own},
-                   .role = ParamRole::kEmbedding, .unit = 0};
+    ParamSpec spec{.name = "table",
+                   .shape = {splits_columns ? kVocab : tp.slice(kVocab), own},
+                   .role = ParamRole::kEmbedding,
+                   .unit = 0};
     spec.init = Init::kNormal;
     spec.init_std = 1;
     if (is_split && splits_columns)
-      spec.slice = {.full = {kVocab, columns}, .rows = {{.first = 0, .count = kVocab}}, .first_column = tp.rank * own};
+      spec.slice = {
+          .full = {kVocab, columns}, .rows = {{.first = 0, .count = kVocab}}, .first_column = tp.rank * own};
     if (is_split && !splits_columns)
       spec.slice = {.full = {kVocab, columns},
                     .rows = {{.first = tp.first(kVocab), .count = tp.slice(kVocab)}}};
@@ -104,8 +108,7 @@ void for_each_element(const Parts& parts, const TensorParallel& tp, Placement pl
   const int64_t first = splits_rows ? tp.first(kN) : 0, rows = splits_rows ? tp.slice(kN) : kN;
   const auto own = static_cast<int64_t>(columns.size());
   for (int64_t n = 0; n < rows; ++n)
-    for (int64_t c = 0; c < own; ++c)
-      f(n * own + c, (first + n) * width + columns[static_cast<size_t>(c)]);
+    for (int64_t c = 0; c < own; ++c) f(n * own + c, (first + n) * width + columns[static_cast<size_t>(c)]);
 }
 
 struct Outcome {
@@ -128,12 +131,18 @@ Floats whole_of(const Tensor& own, const Parts& parts, const TensorParallel& tp,
 
 Outcome run(const Case& test, Placement input, const TensorParallel& tp, Region& region) {
   Outcome outcome;
-  Builder b({.compute = DType::f32, .device = Device::kCpu, .B = kB, .T = kT, .tp = tp, .is_training = true,
+  Builder b({.compute = DType::f32,
+             .device = Device::kCpu,
+             .B = kB,
+             .T = kT,
+             .tp = tp,
+             .is_training = true,
              .has_dropout = true});
   b.enter({.unit = 0}, "");
   const Placement in = tp.count == 1 ? Placement::kWhole : input;
   const auto own_columns = static_cast<int64_t>(columns_of(test.x, tp, in).size());
-  const ValueId x = b.value("x", DType::f32, {in == Placement::kTokens ? tp.slice(kN) : kN, own_columns}, in, Role::kStream);
+  const ValueId x = b.value("x", DType::f32, {in == Placement::kTokens ? tp.slice(kN) : kN, own_columns}, in,
+                            Role::kStream);
   Making making{b, outcome.params, tp};
   const ValueId y = test.make(making, x);
   const size_t border = b.ops().size();
@@ -154,7 +163,8 @@ Outcome run(const Case& test, Placement input, const TensorParallel& tp, Region&
   ResidentStore store(outcome.params, DType::f32);
   init_params(store, 11, stream);
   store.refresh_compute(stream);
-  Arena memory("values", program.slot_bytes() + Arena::kAlign), scratch("scratch", program.scratch_bytes() + Arena::kAlign);
+  Arena memory("values", program.slot_bytes() + Arena::kAlign),
+      scratch("scratch", program.scratch_bytes() + Arena::kAlign);
   const Tensor slot = memory.alloc(DType::u8, {static_cast<int64_t>(program.slot_bytes())});
   const auto fill = [&](ValueId id, const Parts& parts, Placement placement, uint32_t random) {
     const int64_t width = std::accumulate(parts.begin(), parts.end(), int64_t{0});
@@ -242,22 +252,39 @@ std::vector<Case> cases() {
       {"linear, inputs", kWidths, {kF}, {kC}, linear_case(Split::kInputs, kC, kF, false)},
       {"linear, inputs, bias", kWidths, {kF}, {kC}, linear_case(Split::kInputs, kC, kF, true)},
       {"gather", kRows, {kC}, {kC}, [](Making& m, ValueId x) { return gather_rows(m.b, x); }},
-      {"gelu", kWidths, {kF}, {kF},
+      {"gelu",
+       kWidths,
+       {kF},
+       {kF},
        [](Making& m, ValueId x) {
          return activate(m.b, x, Activation::kGeluTanh, m.vector("bias", kF, ParamRole::kBias, true));
        }},
-      {"relu2", kWidths, {kF}, {kF}, [](Making& m, ValueId x) { return activate(m.b, x, Activation::kRelu2, -1); }},
+      {"relu2",
+       kWidths,
+       {kF},
+       {kF},
+       [](Making& m, ValueId x) { return activate(m.b, x, Activation::kRelu2, -1); }},
       {"swiglu", kWidths, {kF, kF}, {kF}, [](Making& m, ValueId x) { return swiglu(m.b, x); }},
       {"rotate", kWidths, qkv, qkv, rotate_case(false, false)},
       {"rotate, norm", kWidths, qkv, qkv, rotate_case(true, false)},
       {"rotate, gains", kWidths, qkv, qkv, rotate_case(true, true)},
-      {"attention", kWidths, qkv, {kH * kD},
+      {"attention",
+       kWidths,
+       qkv,
+       {kH * kD},
        [](Making& m, ValueId x) {
          return attention(m.b, x, {.heads = m.heads(), .scale = 0.5f, .window = 4, .dropout_site = 9});
        }},
       {"embedding", kOne, {kC}, {kC}, [](Making& m, ValueId) { return embedding(m.b, m.table(false, kC)); }},
-      {"embedding by columns", kOne, {kC}, {kC}, [](Making& m, ValueId) { return embedding(m.b, m.table(true, kC)); }},
-      {"mix", kRows, {kC}, {kC},
+      {"embedding by columns",
+       kOne,
+       {kC},
+       {kC},
+       [](Making& m, ValueId) { return embedding(m.b, m.table(true, kC)); }},
+      {"mix",
+       kRows,
+       {kC},
+       {kC},
        [](Making& m, ValueId x) {
          const ValueId z = norm(m.b, x, {.kind = NormKind::kRmsNormWeightless, .eps = 1e-5f});
          return mix(m.b, x, z, {m.vector("a", 1, ParamRole::kScalar), m.vector("b", 1, ParamRole::kScalar)});
@@ -265,16 +292,20 @@ std::vector<Case> cases() {
       {"mix of values", kWidths, qkv, qkv,
        [](Making& m, ValueId x) {
          const ValueId z = embedding(m.b, m.table(true, kK * kD));
-         return mix_values(m.b, x, z, {m.vector("a", 1, ParamRole::kScalar), m.vector("b", 1, ParamRole::kScalar)},
+         return mix_values(m.b, x, z,
+                           {m.vector("a", 1, ParamRole::kScalar), m.vector("b", 1, ParamRole::kScalar)},
                            m.heads());
        }},
-      {"message", kRows, {kC}, {kC},
+      {"message",
+       kRows,
+       {kC},
+       {kC},
        [](Making& m, ValueId x) {
          const ValueId second = norm(m.b, x, {.kind = NormKind::kRmsNormWeightless, .eps = 1e-5f});
          const ValueId message = pack(m.b, {x, second}, "message");
-         const std::vector<ValueId> both = unpack(
-             m.b, message,
-             {{"x", m.b[x].shape, m.b[x].placement}, {"second", m.b[x].shape, m.b[x].placement}});
+         const std::vector<ValueId> both =
+             unpack(m.b, message,
+                    {{"x", m.b[x].shape, m.b[x].placement}, {"second", m.b[x].shape, m.b[x].placement}});
          return add(m.b, both[0], both[1]);
        }},
   };
@@ -289,7 +320,8 @@ TEST(Primitives, EqualTheWholeForEveryPlacement) {
       for (const bool splits_tokens : {false, true}) {
         if (input == Placement::kTokens && !splits_tokens) continue;
         if (input == Placement::kWhole && splits_tokens && test.inputs.size() > 1) continue;
-        SCOPED_TRACE(fmt::format("{}, x {}{}", test.name, text_of(input), splits_tokens ? ", tokens split" : ""));
+        SCOPED_TRACE(
+            fmt::format("{}, x {}{}", test.name, text_of(input), splits_tokens ? ", tokens split" : ""));
         const Outcome got = run(test, input, tensor_parallel(*world, splits_tokens), region);
         expect_near(got.y, want.y, "y");
         if (!want.dx.empty()) expect_near(got.dx, want.dx, "dx");

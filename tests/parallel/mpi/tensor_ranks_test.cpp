@@ -12,8 +12,8 @@
 #include "ingot/ops/cross_entropy.h"
 #include "ingot/parallel/tensor.h"
 #include "tests/comm/mpi/ranks_main.h"
-#include "tests/nn/small_model.h"
 #include "tests/nn/infer_one.h"
+#include "tests/nn/small_model.h"
 
 namespace ingot {
 namespace {
@@ -286,9 +286,14 @@ struct Style {
 };
 
 std::vector<Style> styles() {
-  return {{"llama", llama()},   {"gpt2", gpt2()},         {"speedrun", speedrun()},
-          {"biased", biased()}, {"relative", relative()}, {"norms_after", norms_after()},
-          {"whole_speedrun", whole_speedrun()}, {"gpt_j", gpt_j()}};
+  return {{"llama", llama()},
+          {"gpt2", gpt2()},
+          {"speedrun", speedrun()},
+          {"biased", biased()},
+          {"relative", relative()},
+          {"norms_after", norms_after()},
+          {"whole_speedrun", whole_speedrun()},
+          {"gpt_j", gpt_j()}};
 }
 
 TEST(Tensor, LossAndGradientsEqualThoseOfOneRank) {
