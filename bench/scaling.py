@@ -51,7 +51,7 @@ def plan(program, preset, hardware, settings):
     for key, value in settings.items():
         line += ["--set", f"{key}={value}"]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
+    if done.returncode not in (0, 4):  # 4: it does not fit
         refusal = done.stderr.strip().splitlines()[-1].removeprefix("ingot: ").removeprefix("--set: ")
         # The rule, without the names of keys and the advice.
         return {"error": "refused: " + re.sub(r" \([^)]*\)", "", refusal.removeprefix("parallel: ")).split(";")[0]}

@@ -81,9 +81,8 @@ GgufArch arch_of(const ModelConfig& c) {
   if (c.cap.kind != CapKind::kNone) refuse_model("its logits are capped (model.logit_cap)");
   if (c.has_own_parts())
     refuse_model(
-        "it has model.parallel_residual, mlp_only_layers, embedding_norm, input_mix, skips, value_embeddings "
-        "or "
-        "rope_dims");
+        "it has parts of the speed run (model.skips, input_mix, value_embeddings, embedding_norm, "
+        "mlp_only_layers), or model.parallel_residual or rope_dims");
   if (c.mlp == MlpKind::kRelu2) refuse_model("its activation is ReLU^2");
   if (c.norm == NormKind::kLayerNorm) {
     if (c.norm_place == NormPlace::kAfter) refuse_model("LayerNorm after the layers (model.norm_place)");

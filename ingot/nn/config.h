@@ -81,10 +81,10 @@ struct ModelConfig {
   std::vector<int64_t> mlp_only_layers = {};  // blocks, from 0 and ascending, that have no attention
   // The next four are the speed run's (github.com/KellerJordan/modded-nanogpt, January 2025).
   bool has_embedding_norm = false;  // the blocks read the norm of the embedding
-  bool has_input_mix =
-      false;  // a block reads a x + b (the first block's input), with a = 1 and b = 0 at first
-  bool has_skips =
-      false;  // block L-1-l of L adds s times the output of block l < L/2 to its input; s = 1 at first
+  // A block reads a x + b (the first block's input), with a = 1 and b = 0 at first.
+  bool has_input_mix = false;
+  // Block L-1-l of L adds s times the output of block l < L/2 to its input, with s = 1 at first.
+  bool has_skips = false;
   // Tables of value embeddings, which the first blocks and the last ones share: table i is that of blocks i and L - n + i of
   // L. Values become a v + b (the token's row), with a = b = 1/2 at first; in blocks without a table a v.
   int64_t value_embeddings = 0;

@@ -62,9 +62,18 @@ Pipeline::Pipeline(const Transformer& model, const PipelineConfig& config, Commu
   make_memory(measure);
   arena_ = std::make_unique<Arena>("activations", measure.peak_bytes(), arena_memory(), stream.backing);
   memory_ = make_memory(*arena_);
-  activation_inbox_ = {
-      .from = previous(), .memory = memory_.activation, .shapes = {}, .message = {}, .pending = {}};
-  gradient_inbox_ = {.from = next(), .memory = memory_.gradient, .shapes = {}, .message = {}, .pending = {}};
+  const auto inbox = [&](int from, const Tensor& memory, bool is_input) {
+    Inbox made{.from = from, .memory = memory, .of_chunk = {}, .shapes = {}, .message = {}, .pending = {}};
+    for (int chunk = 0; chunk < shape.chunks; ++chunk) {
+      const int first = is_input ? units(chunk).first : units(chunk).end;
+      const bool has_message = is_input ? stage(chunk) > 0 : !is_last(stage(chunk));
+      made.of_chunk.push_back(
+          has_message ? model.message_shape(first, config.batch.batch, config.batch.context) : Shape{});
+    }
+    return made;
+  };
+  activation_inbox_ = inbox(previous(), memory_.activation, true);
+  gradient_inbox_ = inbox(next(), memory_.gradient, false);
   arenas_.push_back(arena_.get());
   for (const Arena* arena : feed_.arenas()) arenas_.push_back(arena);
   if (feed_.is_on_device() && config.batch.document_mask)
@@ -126,9 +135,7 @@ void Pipeline::expect(Inbox& inbox, const Route& route, Kind kind, const std::ve
   inbox.shapes.clear();
   inbox.posted = 0;
   for (const PipelineOp& op : list)
-    if (op.kind == kind)
-      inbox.shapes.push_back(
-          message_shape(kind == Kind::kReceiveActivation ? units(op.chunk).first : units(op.chunk).end));
+    if (op.kind == kind) inbox.shapes.push_back(inbox.of_chunk[static_cast<size_t>(op.chunk)]);
   post(inbox);
 }
 

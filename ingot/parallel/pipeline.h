@@ -75,10 +75,11 @@ class Pipeline final : public Executor {
   struct Inbox {
     Communicator* group = nullptr;
     int from = 0;
-    Tensor memory;              // (elements) of the largest message
-    std::vector<Shape> shapes;  // of this step's messages, in order
-    size_t posted = 0;          // of those
-    Tensor message;             // the one that was posted last, in the memory
+    Tensor memory;                // (elements) of the largest message
+    std::vector<Shape> of_chunk;  // the message for each chunk of this rank
+    std::vector<Shape> shapes;    // of this step's messages, in order
+    size_t posted = 0;            // of those
+    Tensor message;               // the one that was posted last, in the memory
     Pending pending;
   };
   struct Memory {
@@ -117,9 +118,6 @@ class Pipeline final : public Executor {
   const std::vector<PipelineOp>& list_for(const ExecutorStep& step);
 
   void expect(Inbox& inbox, const Route& route, PipelineOp::Kind kind, const std::vector<PipelineOp>& list);
-  Shape message_shape(int first_unit) const {
-    return model_.message_shape(first_unit, config_.batch.batch, config_.batch.context);
-  }
   void post(Inbox& inbox);
   void take(Inbox& inbox, const Tensor& t, Stream& stream);
   void bring_back(const Tensor& sums, int chunk, StepResultRing* results, Stream& stream);

@@ -1,8 +1,8 @@
-#include "ingot/ops/mix.h"
+#include "ingot/nn/primitives/mix.h"
 
 #include "ingot/nn/primitives/collective.h"
-#include "ingot/nn/primitives/mix.h"
 #include "ingot/nn/program/check.h"
+#include "ingot/ops/mix.h"
 #include "ingot/ops/row_sum.h"
 
 namespace ingot {
