@@ -34,6 +34,8 @@ constexpr KnownNames kKeys[] = {
     {"model.rope_beta_fast", "beta_fast yarn_beta_fast"},
     {"model.rope_beta_slow", "beta_slow yarn_beta_slow"},
     {"model.rope_attention_factor", "attention_factor yarn_attn_factor"},
+    {"model.rope_dims", "rotary_pct rotary_dim rotary_percent partial_rotary_factor"},
+    {"model.parallel_residual", "use_parallel_residual parallel_block parallel_attn"},
     {"model.nope_every", "no_rope_layer_interval no_rope_layers"},
     {"model.window", "sliding_window window_size sliding_window_size"},
     {"model.full_layers", "layer_types max_window_layers"},
