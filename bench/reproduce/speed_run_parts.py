@@ -72,7 +72,7 @@ def main():
     body = runs.table(["model", "validation loss", "less that of the whole", "answer"], rows)
     meaning = (f"{len(args.seeds)} seeds per row, {STEPS} steps of 2,048 tokens; differences are paired by seed, with half of the 95 % interval. "
                f"The loss is higher, by more than the interval, in {len(better)} of {len(of_parts)} rows without one part: "
-               + (", ".join(better) or "none")
+               + (", ".join(arm.removeprefix("without: ") for arm in better) or "none")
                + ". The row of other seeds is the same model and shows what chance does. The rates are those of the whole model.")
     runs.write_section(args, "The parts of the speed run's model", "each part of the model of record 19 of the speed run lowers the loss.", body, verdict, meaning)
 
