@@ -30,7 +30,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Settings that make a preset tiny.
 TINY = ["model.layers=2", "model.heads=4", "model.kv_heads=0", "model.head_dim=0", "model.width=32", "model.ffn=64",
         "model.context=32", "model.full_layers=[]", "model.vocab=0", "data.tokenizer=bpe", "data.tokenizer_vocab=384", "train.batch_size=2",
-        "train.grad_accum=2", "train.batch_ramp=[]", "train.max_time=0s", "train.max_tokens=0", "parallel.dp=1"]
+        "train.grad_accum=2", "train.batch_ramp=[]", "train.max_time=0s", "train.max_tokens=0", "parallel.dp=1", "parallel.tp=1",
+        "parallel.fsdp=1", "model.mlp_only_layers=[]", "model.value_embeddings=0", "model.rope_dims=0"]
 RUN = ["train.steps=20", "train.stop_at=0", "train.stats_every=7", "train.threads=1", "eval.every=10",
        "eval.max_tokens=512", "checkpoint.every=10", "checkpoint.keep=1", "sample.count=0", "head.raw_ce_every=5", "parallel.unit_costs=counted",
        "data.val=[]"]
@@ -53,6 +54,11 @@ VARIANTS = {
     "optimizer-ema": ["optimizer.ema=0.9"],
     "optimizer-clip-off": ["optimizer.grad_clip=0"],
     "optimizer-clip-tight": ["optimizer.grad_clip=0.1"],
+    "whole-speedrun": ["model.layers=4", "model.positions=rope", "model.norm=rmsnorm_weightless", "model.mlp=relu2", "model.qk_norm=true", "model.tied=false",
+                       "model.embedding_norm=true", "model.input_mix=true", "model.skips=true", "model.value_embeddings=1",
+                       "model.mlp_only_layers=[2]", "model.rope_dims=4", "model.window=24",
+                       'schedule.window=["rest linear to 24"]', "schedule.window_multiple=8"],
+    "gpt-j": ["model.parallel_residual=true", "model.positions=rope", "model.rope_dims=4", "model.norm=layernorm", "model.bias=true"],
     "precision-bf16": ["precision.compute=bf16"],
     "precision-f16": ["precision.compute=f16", "precision.loss_scale_init=16777216", "precision.loss_scale_interval=4"],
     "precision-bf16-stochastic": ["precision.compute=bf16", "precision.master=bf16_stochastic"],
