@@ -43,6 +43,28 @@ def preset():
     return {**flat, "train.steps": STEPS, "train.threads": 1, "eval.every": 0, "sample.count": 0, "train.stats_every": 0}
 
 
+def judged(by_arm):
+    """Returns table, verdict and explanation for the losses of each arm, which have the same seeds in the same order."""
+    whole = by_arm["whole"]
+    changes = {arm: stats.mean_interval([x - y for x, y in zip(own, whole)]) for arm, own in by_arm.items() if arm != "whole"}
+    answers = {arm: stats.told_apart(change) for arm, change in changes.items()}
+    rows = [["whole", f"{runs.mean(whole):.4f}", "", ""]]
+    rows += [[arm, f"{runs.mean(by_arm[arm]):.4f}", f"{change.value:+.4f} ± {(change.high - change.low) / 2:.4f}", answers[arm]]
+             for arm, change in changes.items()]
+    of_parts = [arm for arm in answers if arm not in ("whole, other seeds", "without all of these")]
+    higher, lower = ([arm for arm in of_parts if answers[arm] == answer] for answer in ("higher", "lower"))
+    verdict = ("holds" if len(higher) == len(of_parts) else "in part" if higher else "refuted" if lower else "not told apart")
+
+    def names(arms):
+        return ", ".join(arm.removeprefix("without: ") for arm in arms) or "none"
+
+    meaning = (f"{len(whole)} seeds per row, {STEPS} steps of 2,048 tokens; differences are paired by seed, with half of the 95 % interval. "
+               f"Without one of {len(of_parts)} parts the loss is higher, by more than the interval, for {len(higher)} ({names(higher)}), and lower for "
+               f"{len(lower)} ({names(lower)}). The row of other seeds is the same model and shows what chance does. "
+               "The rates are those of the whole model.")
+    return runs.table(["model", "validation loss", "less that of the whole", "answer"], rows), verdict, meaning
+
+
 def main():
     args = runs.arguments(__doc__)
     if args.seeds == [1337, 1, 2]:
@@ -59,21 +81,7 @@ def main():
     jobs = [(arm, seed) for seed in args.seeds for arm in ARMS]
     with ThreadPoolExecutor(2) as pool:  # a run has one thread
         losses = dict(zip(jobs, pool.map(loss, jobs)))
-    by_arm = {arm: [losses[arm, seed] for seed in args.seeds] for arm in ARMS}
-    changes = {arm: stats.mean_interval([own - whole for own, whole in zip(losses_of_arm, by_arm["whole"])])
-               for arm, losses_of_arm in by_arm.items() if arm != "whole"}
-    rows = [["whole", f"{runs.mean(by_arm['whole']):.4f}", "", ""]]
-    for arm, change in changes.items():
-        rows.append([arm, f"{runs.mean(by_arm[arm]):.4f}", f"{change.value:+.4f} ± {(change.high - change.low) / 2:.4f}",
-                     stats.told_apart(change)])
-    of_parts = [arm for arm in changes if arm not in ("whole, other seeds", "without all of these")]
-    better = [arm for arm in of_parts if stats.told_apart(changes[arm]) == "higher"]
-    verdict = "holds" if len(better) == len(of_parts) else "in part" if better else "not told apart"
-    body = runs.table(["model", "validation loss", "less that of the whole", "answer"], rows)
-    meaning = (f"{len(args.seeds)} seeds per row, {STEPS} steps of 2,048 tokens; differences are paired by seed, with half of the 95 % interval. "
-               f"The loss is higher, by more than the interval, in {len(better)} of {len(of_parts)} rows without one part: "
-               + (", ".join(arm.removeprefix("without: ") for arm in better) or "none")
-               + ". The row of other seeds is the same model and shows what chance does. The rates are those of the whole model.")
+    body, verdict, meaning = judged({arm: [losses[arm, seed] for seed in args.seeds] for arm in ARMS})
     runs.write_section(args, "The parts of the speed run's model", "each part of the model of record 19 of the speed run lowers the loss.", body, verdict, meaning)
 
 

@@ -31,9 +31,21 @@ struct LayerContext {
   Stream& stream;
   DropoutState dropout;
   Fp8State* fp8 = nullptr;  // for training; null in evaluation and generation, which do not use FP8
-  int64_t window = 0;       // of attention in this pass, where the model has a larger one; 0: the model's
+  // Attention has this window in place of a larger one of the model; 0: it has the model's.
+  int64_t window = 0;
   // Products write the gradients of the unit's weights instead of adding to them (program/store_calls.cpp).
   bool overwrites_gradients = false;
+
+  LayerContext with_scratch(Arena& other) const {
+    return {.params = params,
+            .region = region,
+            .scratch = other,
+            .stream = stream,
+            .dropout = dropout,
+            .fp8 = fp8,
+            .window = window,
+            .overwrites_gradients = overwrites_gradients};
+  }
 };
 
 // Dropout sites of the model: 0 is the embedding, 2 l + 1 and 2 l + 2 are the outputs of block l's

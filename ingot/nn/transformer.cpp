@@ -132,16 +132,12 @@ Transformer::Values Transformer::Built::values(const Tensor& slot) const {
 }
 
 ValueId Transformer::message_value(Builder& b, const char* name, size_t block) const {
-  const std::vector<Packed> values = values_before(b.spec(), layers_, block);
-  if (values.size() == 1)
-    return b.value(name, compute_, values.front().shape, values.front().placement, Role::kStream);
-  return b.value(name, compute_, {message_elements(values)}, Placement::kWhole);
+  const Packed message = message_before(b.spec(), layers_, block);
+  return b.value(name, compute_, message.shape, message.placement, Role::kStream);
 }
 
 Shape Transformer::message_shape(int first, int64_t B, int64_t T) const {
-  const std::vector<Packed> values =
-      values_before({.B = B, .T = T, .tp = tp_}, layers_, first_block({first, first + 1}));
-  return values.size() == 1 ? values.front().shape : Shape{message_elements(values)};
+  return message_before({.B = B, .T = T, .tp = tp_}, layers_, first_block({first, first + 1})).shape;
 }
 
 int64_t Transformer::largest_message(int64_t B, int64_t T) const {
@@ -168,7 +164,7 @@ Transformer::Built Transformer::build(Use use, int64_t B, int64_t T, const Recom
              .first_block = static_cast<int>(first_block(units))});
   Built built;
   StreamValues stream;
-  b.enter({.unit = units.first}, "");
+  b.enter(scope_of(units.first), "");
   if (has_embedding(units)) {
     stream = begin_stream(b, layers_);
   } else {
@@ -185,20 +181,19 @@ Transformer::Built Transformer::build(Use use, int64_t B, int64_t T, const Recom
     if (use != Use::kGeneration) built.losses = losses(b, built.norm, head_);
     if (is_training) gradients.set(built.norm, built.losses.d);
   } else {
-    b.enter({.unit = units.end - 1}, "");
+    b.enter(scope_of(units.end - 1), "");
     built.x = message_of(b, stream, layers_, end_block);
     fuse(b, use != Use::kGeneration);
-    b.enter({.unit = units.end - 1}, "");
+    b.enter(scope_of(units.end - 1), "");
     if (is_training) gradients.set(built.x, built.d_x = message_value(b, "d output", end_block));
   }
   size_t border = b.ops().size();
-  const bool has_tied_head = is_training && has_head(units) && !has_embedding(units) && layers_.head < 0;
   if (is_training) {
     differentiate(b, gradients);
     if (!has_embedding(units)) built.d_input = gradients.get(built.input);
     recompute(b, border);
   }
-  border = call_store(b, border, params_, units, has_tied_head);
+  border = call_store(b, border, params_, units);
   observe_amaxes(b);
   check_placements(b.ops(), b.values(), params_);
   if (is_training) check_gradients(b.ops(), params_, units);

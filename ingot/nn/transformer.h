@@ -169,6 +169,8 @@ class Transformer {
   int head_unit() const { return layers_.head_unit(); }
   static bool has_embedding(UnitRange units) { return units.first == 0; }
   bool has_head(UnitRange units) const { return units.end == head_unit() + 1; }
+  // The scope of the messages at an end of the units.
+  Scope scope_of(int unit) const { return {.unit = unit, .block = unit == head_unit() ? -1 : unit - 1}; }
   // The model's index of the first block of the units, and the number of their blocks.
   static size_t first_block(UnitRange units) { return static_cast<size_t>(std::max(units.first, 1) - 1); }
   size_t block_count(UnitRange units) const {

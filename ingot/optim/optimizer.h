@@ -27,7 +27,7 @@ struct StepInputs {
   // Replaces the configured momentum of the groups of Muon and SGD with momentum or, if there are none,
   // beta1 of the other groups.
   std::optional<double> momentum = {};
-  int64_t window = 0;  // of attention, where the model has a larger one; 0: the model's
+  int64_t window = 0;  // attention has it in place of a larger one of the model; 0: it has the model's
   bool wants_stats = false;
 };
 

@@ -258,7 +258,8 @@ const std::vector<PipelineOp>& Pipeline::list_for(const ExecutorStep& step) {
 bool Pipeline::run(const ExecutorStep& step) {
   INGOT_CHECK(step.micros <= config_.shape.micros && step.only < step.micros && step.grad_scale != 0,
               "Pipeline::run: {} micro-batches, at most {}", step.micros, config_.shape.micros);
-  if (std::exchange(window_, step.window) != step.window) {  // libraries choose their kernels anew
+  const int64_t window = step.context(0).window;
+  if (std::exchange(window_, window) != window) {  // libraries choose their kernels anew
     graphs_.clear();
     documents_seen_.clear();
     documents_evaluated_.clear();
@@ -361,15 +362,18 @@ std::vector<const Transformer::Saved*> Pipeline::parts() const {
 void Pipeline::infer(LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
                      const Tensor& logits) {
   const ScratchScope scope(ctx.scratch);
-  const Tensor room = ctx.scratch.alloc(model_.compute(), {model_.largest_message(1, batch.rows())});
-  const auto message = [&](int first) {
-    const Shape shape = model_.message_shape(first, 1, batch.rows());
-    return room.rows(0, shape.elements()).reshape(shape);
-  };
   Communicator& messages = activations_.on(false);
   for (int chunk = 0; chunk < config_.shape.chunks; ++chunk) {
-    const Tensor in = stage(chunk) > 0 ? message(units(chunk).first) : Tensor{},
-                 out = is_last(stage(chunk)) ? Tensor{} : message(units(chunk).end);
+    const ScratchScope scope_of_chunk(ctx.scratch);
+    const Shape none{0},
+        first = stage(chunk) > 0 ? model_.message_shape(units(chunk).first, 1, batch.rows()) : none,
+        last = is_last(stage(chunk)) ? none : model_.message_shape(units(chunk).end, 1, batch.rows());
+    // The message that comes is read before the one that goes is written.
+    const Tensor room = ctx.scratch.alloc(model_.compute(), {std::max(first.elements(), last.elements())});
+    const auto message = [&](const Shape& shape) {
+      return shape == none ? Tensor{} : room.rows(0, shape.elements()).reshape(shape);
+    };
+    const Tensor in = message(first), out = message(last);
     if (in) messages.receive(messages.name(), in, previous());
     model_.infer_units(ctx, batch, units(chunk), in, out, caches, logits);
     if (out) messages.send(messages.name(), out, next());

@@ -1,4 +1,4 @@
-// The memory of a pipeline's rank: slots for the micro-batches in flight, what their blocks keep, and the inboxes of messages.
+// A rank of a pipeline has slots for the micro-batches in flight, plans of what their blocks keep, and inboxes of messages.
 #include <algorithm>
 #include <cmath>
 

@@ -9,6 +9,7 @@ namespace ingot {
 
 StepReporter::StepReporter(RunState& run)
     : run_(run),
+      flops_per_token_(run.trainer.layout().model->config().flops_per_token()),
       mfu_(run.config.precision.compute, run.config.train.device, run.config.precision.allows_tf32, run.world,
            run.folder.is_lead() ? run.folder.record().peak_before(run.world.size()) : 0) {}
 
@@ -51,8 +52,7 @@ void StepReporter::report(const StepResult& result, const StepLine& line) {
                     .tokens_per_s = static_cast<double>(result.tokens) / last_step_s_,
                     .mfu = {},
                     .eta_s = {}};
-  const double flops_per_token = run_.trainer.layout().model->config().flops_per_token();
-  report.mfu = mfu_.of_step(flops_per_token * report.tokens_per_s, train_s_);
+  report.mfu = mfu_.of_step(flops_per_token_ * report.tokens_per_s, train_s_);
   eta_.add_step(last_step_s_, report.progress - plan.progress(at),
                 RunState::seconds_since(run_.times.training_start));
   report.eta_s = seconds_left(line.after);

@@ -38,6 +38,7 @@ class StepReporter {
   std::vector<MetricsField> fields(const StepResult& result, const StepLine& line, const StepReport& report);
 
   RunState& run_;
+  double flops_per_token_;
   MfuMeter mfu_;
   Eta eta_;
   RunState::Clock::time_point last_report_ = {};

@@ -26,10 +26,10 @@ struct ExecutorStep {
   int64_t only = -1;           // if >= 0, run this micro-batch only and do not reduce gradients over replicas
   float grad_scale = 0;        // factor of the sum of the losses; not 0
   int64_t checked_tokens = 0;  // tokens of micro-batch 0 whose loss is checked
-  int64_t window = 0;          // LayerContext::window of all contexts; kernels and graphs hold for one
   std::function<const Batch&()> next =
       {};  // called once per micro-batch, in order; valid until the next call
-  std::function<LayerContext(int64_t micro)> context = {};
+  std::function<LayerContext(int64_t micro)> context =
+      {};  // all have one window, for which kernels and graphs hold
   // If set, called after the forward pass of each micro-batch, with its losses if the host knows them.
   std::function<void(const Transformer::Saved&, const MicroBatch&, LossSums&)> after_forward = {};
   // If set, asked between two micro-batches; true abandons the step. A pipeline does not ask.

@@ -32,7 +32,8 @@ void LocalExecutor::set_recompute(const RecomputePlan& plan, size_t least_slot_b
 }
 
 bool LocalExecutor::run(const ExecutorStep& step) {
-  if (std::exchange(window_, step.window) != step.window) {
+  const int64_t window = step.context(0).window;
+  if (std::exchange(window_, window) != window) {
     passes_seen_.clear();
     graphs_.clear();
   }

@@ -172,7 +172,7 @@ class Trainer {
   bool has_updated_ = false;          // true once an update has run
   std::vector<Submitted> submitted_;  // steps in flight, oldest first
   StepInputs inputs_ = {};            // of the step collected last
-  int64_t window_ = 0;                // of attention in the step submitted last (StepInputs)
+  int64_t window_ = 0;                // the StepInputs::window of passes that are made now
   double clip_ = 1;                   // factor applied by clipping in the last update
   std::vector<double> amaxes_ = {};   // amaxes of FP8 tensors, while ranks reduce them
 };

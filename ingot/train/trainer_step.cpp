@@ -61,7 +61,6 @@ ExecutorStep Trainer::executor_step(Loader& loader, int64_t micros) {
   ExecutorStep step{.params = *layout_.params, .stream = *layout_.stream};
   step.micros = layout_.data_shard.micros(micros);
   step.grad_scale = static_cast<float>(state_.loss_scaler.scale() / expected_tokens(micros));
-  step.window = window_;
   step.next = [&loader]() -> const Batch& { return loader.next(); };
   step.context = [this](int64_t micro) {
     LayerContext ctx = context(static_cast<float>(config_.model.dropout),

@@ -141,6 +141,20 @@ TEST(CallStore, PrefetchesTwoUnitsAheadAndReducesEachUnitOnce) {
                   "open_gradients 1", "start_reduction 1", "open_gradients 0", "start_reduction 0"));
 }
 
+// A stage in the middle of a model makes the same calls, whether it exchanges one value with its neighbours or several.
+TEST(CallStore, MessagesOfSeveralValuesChangeNoCall) {
+  const auto calls = [](const ModelConfig& config) {
+    const Transformer model(config.resolved(), DType::f32);
+    Arena arena("measure");
+    const Transformer::Saved saved = model.make_saved(arena, 2, 16, recompute_plan({}, 3), {2, 5});
+    const Program& program = *saved.training.program;
+    return store_calls(program, 0, program.ops().size());
+  };
+  const ModelConfig plain = testing::small_llama(6);
+  EXPECT_THAT(calls(plain), Contains("prefetch 3").Times(2));
+  EXPECT_EQ(calls(testing::whole_speedrun_style(plain)), calls(plain));
+}
+
 // The operations of the backward pass that compute something of the forward pass again.
 std::vector<std::string> made_again(const RecomputePlan& plan) {
   const Transformer model(three_blocks(), DType::f32);

@@ -16,11 +16,11 @@ struct BlockLayers {
   Scope scope;
   std::string prefix;  // "blocks.3."
   bool has_attention = true, has_parallel_residual = false, is_norm_after = false;
-  MixScalars input_mix = {};  // of the residual stream and the first block's input
-  MixScalars skip_mix = {};   // of the residual stream and the output of block skip_of; -1: none
-  int skip_of = -1;
-  MixScalars value_mix = {};  // of the values and the rows of a table of value embeddings; -1: none
-  int value_table = -1;
+  MixScalars input_mix = {};  // they mix the residual stream and the first block's input
+  MixScalars skip_mix = {};   // they mix the residual stream and the output of block skip_of
+  int skip_of = -1;           // -1: the block adds no earlier output
+  MixScalars value_mix = {};  // they mix attention's values and the rows of table value_table
+  int value_table = -1;       // -1: the block has no value embeddings
   NormSpec attention_norm = {}, mlp_norm = {};
   LinearLayer qkv = {}, proj = {}, up = {}, down = {};
   RotationSpec rotation = {};

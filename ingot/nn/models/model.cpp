@@ -1,5 +1,7 @@
 #include "ingot/nn/models/model.h"
 
+#include <algorithm>
+
 #include "ingot/nn/primitives/elementwise.h"
 
 namespace ingot {
@@ -30,45 +32,13 @@ EmbeddingSpec declare_value_table(ParamList& params, const ModelConfig& config, 
   ParamSpec spec{.name = fmt::format("value_embeddings.{}.weight", index),
                  .shape = {Vp, own},
                  .role = ParamRole::kEmbedding,
+                 .init = Init::kNormal,
                  .init_std = config.init_std,
                  .padding_rows = Vp - config.vocab,
                  .unit = 0};
-  spec.init = Init::kNormal;
   if (tp.count > 1)
     spec.slice = {.full = {Vp, full}, .rows = {{.first = 0, .count = Vp}}, .first_column = tp.rank * own};
   return {.table = params.add(std::move(spec)), .Vp = Vp, .C = own, .splits_columns = true};
-}
-
-// The blocks and the head from `block` on read this of what came before.
-struct Needs {
-  bool input = false;
-  std::vector<size_t> skips, tables;
-};
-
-Needs needs_of(const ModelLayers& layers, size_t block) {
-  Needs needs{
-      .input = layers.has_input_mix && block > 0 && block < layers.blocks.size(), .skips = {}, .tables = {}};
-  for (size_t l = 0; l < layers.value_tables.size(); ++l)
-    for (size_t reader = block; reader < layers.blocks.size(); ++reader)
-      if (layers.blocks[reader].value_table == static_cast<int>(l)) {
-        needs.tables.push_back(l);
-        break;
-      }
-  for (size_t reader = block; reader < layers.blocks.size(); ++reader) {
-    const int source = layers.blocks[reader].skip_of;
-    // The output of the block before is x itself.
-    if (source >= 0 && static_cast<size_t>(source) + 1 < block)
-      needs.skips.push_back(static_cast<size_t>(source));
-  }
-  return needs;
-}
-
-std::vector<ValueId*> places(StreamValues& s, const Needs& needs) {
-  std::vector<ValueId*> all{&s.x};
-  if (needs.input) all.push_back(&s.input);
-  for (const size_t l : needs.skips) all.push_back(&s.skips[l]);
-  for (const size_t l : needs.tables) all.push_back(&s.values[l]);
-  return all;
 }
 
 StreamValues empty_stream(const ModelLayers& layers) {
@@ -78,6 +48,42 @@ StreamValues empty_stream(const ModelLayers& layers) {
   return s;
 }
 
+bool reads_from(const ModelLayers& layers, size_t block, int BlockLayers::*member, size_t wanted) {
+  return std::any_of(layers.blocks.begin() + static_cast<std::ptrdiff_t>(block), layers.blocks.end(),
+                     [&](const BlockLayers& reader) { return reader.*member == static_cast<int>(wanted); });
+}
+
+// Calls f(value, name, table) for every value that blocks from `block` on, or the head, read of what came before, in the order
+// of the message. table: of value embeddings; null for a value (n, C) like the residual stream.
+template <typename Stream, typename F>
+void for_each_handed_on(Stream& s, const ModelLayers& layers, size_t block, F&& f) {
+  constexpr const EmbeddingSpec* kNone = nullptr;
+  f(s.x, std::string("input"), kNone);
+  const bool mixes_input = block < layers.blocks.size() && layers.blocks[block].input_mix.a >= 0;
+  if (mixes_input && block > 0) f(s.input, std::string("first input"), kNone);
+  for (size_t l = 0; l + 1 < block; ++l)  // the output of the block before is x itself
+    if (reads_from(layers, block, &BlockLayers::skip_of, l))
+      f(s.skips[l], fmt::format("output of block {}", l), kNone);
+  for (size_t i = 0; i < layers.value_tables.size(); ++i)
+    if (reads_from(layers, block, &BlockLayers::value_table, i))
+      f(s.values[i], fmt::format("value embedding {}", i), &layers.value_tables[i]);
+}
+
+std::vector<Packed> values_before(const BuildSpec& spec, const ModelLayers& layers, size_t block) {
+  const int64_t N = spec.tokens(), n = spec.tp.rows(N);
+  std::vector<Packed> all;
+  StreamValues s = empty_stream(layers);
+  for_each_handed_on(s, layers, block, [&](ValueId, std::string name, const EmbeddingSpec* table) {
+    const bool is_split = spec.tp.count > 1;
+    if (table)
+      all.push_back({std::move(name), {N, table->C}, is_split ? Placement::kColumns : Placement::kWhole});
+    else
+      all.push_back(
+          {std::move(name), {n, layers.embedding.C}, n < N ? Placement::kTokens : Placement::kWhole});
+  });
+  return all;
+}
+
 }  // namespace
 
 ModelLayers declare_model(ParamList& params, const ModelConfig& config, const TensorParallel& tp,
@@ -85,12 +91,11 @@ ModelLayers declare_model(ParamList& params, const ModelConfig& config, const Te
   ModelLayers layers{.embedding = {.Vp = config.vocab_padded(), .C = config.width},
                      .value_tables = {},
                      .has_embedding_norm = config.has_embedding_norm,
-                     .has_input_mix = config.has_input_mix,
                      .embedding_norm = {},
                      .final_norm = {},
                      .blocks = {},
                      .extension = extension,
-                     .of_extension = {},
+                     .extension_params = {},
                      .fp8_tensors = {}};
   layers.embedding.table = params.add(table_spec(config, tp, "embedding.weight", ParamRole::kEmbedding, 0));
   if (config.positions == PositionKind::kLearned)
@@ -106,8 +111,9 @@ ModelLayers declare_model(ParamList& params, const ModelConfig& config, const Te
   for (int l = 0; l < config.layers; ++l) {
     layers.blocks.push_back(declare_block(params, config, l, tp, fp8, layers.fp8_tensors));
     const BlockLayers& block = layers.blocks.back();
-    if (extension.declare)
-      layers.of_extension.push_back(extension.declare(params, config, block.scope.unit, block.prefix));
+    layers.extension_params.push_back(extension.declare
+                                          ? extension.declare(params, config, block.scope.unit, block.prefix)
+                                          : std::vector<int>{});
   }
   const int unit = layers.head_unit();
   layers.final_norm = declare_norm(params, unit, "head.norm", config);
@@ -135,7 +141,7 @@ int64_t ModelConfig::parameters() const {
 }
 
 double ModelConfig::flops_per_token() const {
-  int64_t weights = vocab * width;  // of the head
+  int64_t weights = vocab * width;  // the head's
   const ParamList params = parameters_of(*this);
   for (const ParamSpec& spec : params.specs())
     if (spec.role == ParamRole::kMatrix) weights += spec.full_shape().elements();
@@ -157,49 +163,29 @@ StreamValues begin_stream(Builder& b, const ModelLayers& layers) {
 
 void run_block(Builder& b, StreamValues& s, const ModelLayers& layers, size_t l) {
   block(b, s, layers.blocks[l]);
-  if (layers.extension.add)
-    s.x = layers.extension.add(b, s.x,
-                               l < layers.of_extension.size() ? layers.of_extension[l] : std::vector<int>{});
+  if (layers.extension.add) s.x = layers.extension.add(b, s.x, layers.extension_params[l]);
   s.skips[l] = s.x;
 }
 
-std::vector<Packed> values_before(const BuildSpec& spec, const ModelLayers& layers, size_t block) {
-  const Needs needs = needs_of(layers, block);
-  const int64_t N = spec.tokens(), n = spec.tp.rows(N);
-  const Packed stream{.name = "input",
-                      .shape = {n, layers.embedding.C},
-                      .placement = n < N ? Placement::kTokens : Placement::kWhole};
-  std::vector<Packed> all{stream};
-  const auto add = [&](std::string name, const Packed& like) {
-    all.push_back(like);
-    all.back().name = std::move(name);
-  };
-  if (needs.input) add("first input", stream);
-  for (const size_t l : needs.skips) add(fmt::format("output of block {}", l), stream);
-  for (const size_t i : needs.tables)
-    add(fmt::format("value embedding {}", i),
-        {.name = {},
-         .shape = {N, layers.value_tables[i].C},
-         .placement = spec.tp.count > 1 ? Placement::kColumns : Placement::kWhole});
-  return all;
+Packed message_before(const BuildSpec& spec, const ModelLayers& layers, size_t block) {
+  const std::vector<Packed> values = values_before(spec, layers, block);
+  return values.size() == 1 ? values.front()
+                            : Packed{"message", {message_elements(values)}, Placement::kWhole};
 }
 
 ValueId message_of(Builder& b, const StreamValues& s, const ModelLayers& layers, size_t block) {
-  StreamValues from = s;
   std::vector<ValueId> values;
-  for (const ValueId* place : places(from, needs_of(layers, block))) values.push_back(*place);
+  for_each_handed_on(s, layers, block, [&](ValueId id, const auto&...) { values.push_back(id); });
   return values.size() == 1 ? values.front() : pack(b, values, "output");
 }
 
 StreamValues read_message(Builder& b, ValueId message, const ModelLayers& layers, size_t block) {
   StreamValues s = empty_stream(layers);
-  const std::vector<ValueId*> to = places(s, needs_of(layers, block));
-  if (to.size() == 1) {
-    s.x = message;
-  } else {
-    const std::vector<ValueId> values = unpack(b, message, values_before(b.spec(), layers, block));
-    for (size_t i = 0; i < to.size(); ++i) *to[i] = values[i];
-  }
+  const std::vector<Packed> described = values_before(b.spec(), layers, block);
+  const std::vector<ValueId> values =
+      described.size() == 1 ? std::vector<ValueId>{message} : unpack(b, message, described);
+  auto next = values.begin();
+  for_each_handed_on(s, layers, block, [&](ValueId& place, const auto&...) { place = *next++; });
   if (block == 0) s.input = s.x;
   if (block > 0) s.skips[block - 1] = s.x;
   return s;

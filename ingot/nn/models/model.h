@@ -25,13 +25,13 @@ struct BlockExtension {
 struct ModelLayers {
   EmbeddingSpec embedding;
   std::vector<EmbeddingSpec> value_tables;
-  bool has_embedding_norm = false, has_input_mix = false;
+  bool has_embedding_norm = false;
   NormSpec embedding_norm, final_norm;
   std::vector<BlockLayers> blocks;
   BlockExtension extension;
-  std::vector<std::vector<int>> of_extension;  // by block: its parameters
-  int head = -1;                               // the table of an untied head
-  std::vector<std::string> fp8_tensors;        // of the linears
+  std::vector<std::vector<int>> extension_params;  // by block
+  int head = -1;                                   // the table of an untied head
+  std::vector<std::string> fp8_tensors;            // their names, in the order of the linears
 
   int head_unit() const { return static_cast<int>(blocks.size()) + 1; }
   // The parameter that the head multiplies by.
@@ -53,9 +53,9 @@ StreamValues begin_stream(Builder& b, const ModelLayers& layers);
 // Adds the operations of a block.
 void run_block(Builder& b, StreamValues& s, const ModelLayers& layers, size_t block);
 
-// What blocks from `block` on, or the head, read of what came before: x, and in some models more.
-std::vector<Packed> values_before(const BuildSpec& spec, const ModelLayers& layers, size_t block);
-// The message between two stages, of which the second begins with `block`: x itself, or a pack of several values.
+// Two stages, of which the second begins with `block`, exchange a message: x, or a pack of x and of all other values that blocks
+// from `block` on read. The first function describes it, the others write and read it.
+Packed message_before(const BuildSpec& spec, const ModelLayers& layers, size_t block);
 ValueId message_of(Builder& b, const StreamValues& s, const ModelLayers& layers, size_t block);
 StreamValues read_message(Builder& b, ValueId message, const ModelLayers& layers, size_t block);
 

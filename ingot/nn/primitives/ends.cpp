@@ -13,7 +13,7 @@ TableSlice slice_of(const Tensor& rows, const EmbeddingSpec& spec, const TensorP
   return {rows, spec.splits_columns ? 0 : tp.first(spec.Vp), spec.Vp};
 }
 
-// How a rank's output lies before any sum.
+// Returns the placement of a rank's output before any sum.
 Placement placement_of(const EmbeddingSpec& spec, const TensorParallel& tp) {
   if (tp.count == 1) return Placement::kWhole;
   return spec.splits_columns ? Placement::kColumns : Placement::kPartial;

@@ -20,9 +20,7 @@ void recompute(Builder& builder, size_t border);
 
 // Inserts the calls of the store of parameters (nn/param_store.h): when the weights of a unit are prefetched, its gradients
 // opened, and their reduction started. Sets Op::block. Returns where the backward pass begins then. params: of the model.
-// has_tied_head: the head is here, and the embedding that shares its table is not.
-size_t call_store(Builder& builder, size_t border, const ParamList& params, UnitRange units,
-                  bool has_tied_head);
+size_t call_store(Builder& builder, size_t border, const ParamList& params, UnitRange units);
 
 // Sets Op::amax: the operation that raises the amax of each FP8 cast.
 void observe_amaxes(Builder& builder);

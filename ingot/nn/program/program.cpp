@@ -77,14 +77,8 @@ void Program::run(size_t begin, size_t end, const Tensor& slot, LayerContext& ct
     ranges.enter(op);
     const auto bytes = static_cast<int64_t>(addresses_.scratch_sizes[i]);
     Arena own = Arena::over(at(memory, addresses_.scratch[i], DType::u8, {bytes}), ctx.scratch.memory());
-    LayerContext op_ctx{.params = ctx.params,
-                        .region = ctx.region,
-                        .scratch = own,
-                        .stream = ctx.stream,
-                        .dropout = ctx.dropout,
-                        .fp8 = ctx.fp8,
-                        .window = ctx.window,
-                        .overwrites_gradients = overwrites_gradients};
+    LayerContext op_ctx = ctx.with_scratch(own);
+    op_ctx.overwrites_gradients = overwrites_gradients;
     op.primitive->run({op, memory, op_ctx, args});
     overwrites_gradients = op_ctx.overwrites_gradients;
   }

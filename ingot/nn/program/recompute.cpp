@@ -72,7 +72,7 @@ class Recompute {
     }
   }
 
-  // What several blocks read, apart from its own, serves too long to be made again for one of them.
+  // A value that several other blocks read serves too long to be made again for one of them.
   void find_far_values() {
     is_far_.assign(b_.values().size(), false);
     std::vector<int> reader(b_.values().size(), -1);  // the first other block

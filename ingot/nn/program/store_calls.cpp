@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "ingot/core/copy.h"
@@ -60,7 +61,7 @@ class StoreCalls {
   }
 
   // Returns where the backward pass begins.
-  size_t run(bool has_tied_head) {
+  size_t run() {
     b_.set_cause(Cause::kForward);
     prefetch(units_.first, -1);
     if (units_.first == 0 && units_.end > 1) prefetch(1, -1);
@@ -72,34 +73,40 @@ class StoreCalls {
       keep(i, block);
     }
     const size_t begin = b_.ops().size();
-    if (border_ < old_.size()) backward(has_tied_head);
+    if (border_ < old_.size()) backward();
     return begin;
   }
 
  private:
-  void backward(bool has_tied_head) {
+  void backward() {
     b_.set_cause(Cause::kBackward);
     std::vector<size_t> end(static_cast<size_t>(units_.end), border_);  // by unit: behind its last operation
     for (size_t i = border_; i < old_.size(); ++i)
       if (old_[i].cause == Cause::kBackward) end[static_cast<size_t>(old_[i].scope.unit)] = i + 1;
-    const int of_forward = std::exchange(opened_, -1);  // the unit of the head's table
+    opened_ = -1;
+    reduce_what_forward_finished();
     int unit = units_.end - 1;
     begin(unit);
     for (size_t i = border_; i < old_.size(); ++i) {
       keep(i, block_);
-      for (; unit >= units_.first && i + 1 >= end[static_cast<size_t>(unit)]; begin(--unit)) {
-        if (opened_ == unit)
-          add(std::make_shared<StartReduction>(unit), unit, block_);
-        else if (of_forward == unit)  // the head's norm has no weight
-          reduce_what_forward_added(unit);
-      }
+      for (; unit >= units_.first && i + 1 >= end[static_cast<size_t>(unit)]; begin(--unit))
+        if (opened_ == unit) add(std::make_shared<StartReduction>(unit), unit, block_);
     }
-    if (has_tied_head) reduce_what_forward_added(0);
   }
-  // The head's forward added to the gradients, maybe long ago.
-  void reduce_what_forward_added(int unit) {
-    add(std::make_shared<OpenGradients>(unit, false), unit, -1);
-    add(std::make_shared<StartReduction>(unit), unit, -1);
+  // The head's forward has added to its table, maybe long ago. The table's unit may have no gradients in backward: that of a
+  // head whose norm has no weight, or the embedding's where it is on another stage.
+  void reduce_what_forward_finished() {
+    std::set<int> finished;
+    for (const Op& op : b_.ops())
+      for (const int id : op.gradients)
+        if (id >= 0) finished.insert(params_[id].unit);
+    for (size_t i = border_; i < old_.size(); ++i)
+      for (const int id : old_[i].gradients)
+        if (id >= 0) finished.erase(params_[id].unit);
+    for (const int unit : finished) {
+      add(std::make_shared<OpenGradients>(unit, false), unit, -1);
+      add(std::make_shared<StartReduction>(unit), unit, -1);
+    }
   }
   // The backward pass of a unit begins. Its blocks are all units but the ends of the model.
   void begin(int unit) {
@@ -139,9 +146,8 @@ class StoreCalls {
 
 }  // namespace
 
-size_t call_store(Builder& builder, size_t border, const ParamList& params, UnitRange units,
-                  bool has_tied_head) {
-  return StoreCalls(builder, border, params, units).run(has_tied_head);
+size_t call_store(Builder& builder, size_t border, const ParamList& params, UnitRange units) {
+  return StoreCalls(builder, border, params, units).run();
 }
 
 }  // namespace ingot
