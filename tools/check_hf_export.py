@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Loads an Ingot checkpoint in Hugging Face transformers and evaluates it on a text as `ingot eval` does.
+"""Loads an Ingot checkpoint in Hugging Face transformers and evaluates it on a text as `ingot eval` does. A checkpoint of
+adapters (lora.rank) is loaded by PEFT, on top of the model that its adapter_config.json names.
 
   python tools/check_hf_export.py CHECKPOINT_DIR --text FILE [--expect EVAL.json [--tolerance 1e-4]]
 
@@ -37,6 +38,26 @@ def fail(text):
 
 
 def load_model(folder):
+    config = Path(folder) / "adapter_config.json"
+    if not config.is_file():
+        return load_whole_model(folder)
+    import peft
+
+    model = load_whole_model(json.loads(config.read_text())["base_model_name_or_path"])
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    try:
+        adapted = peft.PeftModel.from_pretrained(model, folder)
+    except Exception as error:
+        fail(f"{folder}: peft {peft.__version__} does not load the adapters: {first_line(error)}")
+    merged = adapted.merge_and_unload()
+    moved = sum(not torch.equal(value, before[name]) for name, value in merged.state_dict().items())
+    wanted = len(json.loads(config.read_text())["target_modules"])
+    if moved != wanted:
+        fail(f"{folder}: peft changes {moved} weights, target_modules has {wanted}")
+    return merged.eval()
+
+
+def load_whole_model(folder):
     try:
         model, info = transformers.AutoModelForCausalLM.from_pretrained(
             folder, local_files_only=True, dtype=torch.float32, output_loading_info=True,

@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <type_traits>
 #include <utility>
 
+#include "ingot/checkpoint/adapters.h"
 #include "ingot/checkpoint/fp8_history.h"
 #include "ingot/checkpoint/hf_weights.h"
 #include "ingot/checkpoint/loaded_checks.h"
@@ -31,9 +33,10 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kOptimizerName = "optimizer.safetensors";
 
 // The files of a checkpoint of Ingot that a loaded model is made of; the last has the moving averages.
-constexpr std::array<std::string_view, 8> kReadFiles{
+constexpr std::array<std::string_view, 9> kReadFiles{
     "config.json",     "config.toml",         "tokenizer.json", "tokenizer_config.json",
-    kChatTemplateFile, kGenerationConfigName, kSafetensorsName, kOptimizerName};
+    kChatTemplateFile, kGenerationConfigName, kSafetensorsName, "adapter_model.safetensors",
+    kOptimizerName};
 std::span<const std::string_view> read_files(LoadedWeights weights) {
   return std::span(kReadFiles).first(kReadFiles.size() - (weights == LoadedWeights::kAveraged ? 0 : 1));
 }
@@ -85,8 +88,9 @@ void restore_scaler(LossScaler& scaler, const std::vector<double>& numbers, cons
                     .tolerated = static_cast<int64_t>(numbers[2])});
 }
 
-// Reads the moving averages of the weights.
-void read_averages(const fs::path& checkpoint, ParamStore& params) {
+// Reads the moving averages of the trained parameters, and calls f(id, values) for each.
+template <typename F>
+void read_averages(const fs::path& checkpoint, const ParamList& params, F&& f) {
   const fs::path path = checkpoint / kOptimizerName;
   const auto missing = [&] {
     fail(ErrorKind::kUsage,
@@ -96,23 +100,17 @@ void read_averages(const fs::path& checkpoint, ParamStore& params) {
   if (!path_exists(path)) missing();
   const SafetensorsFile file(path);
   check_finite(file, "ema.");
-  Stream stream;
-  for (int id = 0; id < static_cast<int>(params.list().specs().size()); ++id) {
-    const SafetensorsEntry* entry = file.find("ema." + params.list()[id].name);
+  for (int id = 0; id < static_cast<int>(params.specs().size()); ++id) {
+    if (!params[id].is_trained) continue;
+    const SafetensorsEntry* entry = file.find("ema." + params[id].name);
     if (!entry) missing();
-    const Shape& shape = params.list()[id].shape;
+    const Shape& shape = params[id].shape;
     if (entry->dtype != DType::f32 || entry->elements() != shape.elements())
       fail(ErrorKind::kData, "{}: tensor {} is {} {}, the model has {} weights there", file.label(),
            entry->name, entry->dtype_name, entry->shape_text(), shape.elements());
     std::vector<float> values(static_cast<size_t>(shape.elements()));  // the file's numbers may be unaligned
     std::memcpy(values.data(), entry->bytes.data(), entry->bytes.size());
-    const Tensor read(values.data(), DType::f32, shape);
-    if (const Int8Matrix* codes = params.int8_weight(id))
-      parallel_for(shape[0], 64, [&](int64_t begin, int64_t end) {
-        int8_quantize(codes->rows(begin, end), read.rows(begin, end));
-      });
-    else
-      cast(params.weight(id), read, stream);
+    f(id, std::move(values));
   }
 }
 
@@ -203,8 +201,9 @@ TrainerState load_checkpoint(const fs::path& path, Trainer& trainer) {
   const fs::path state_path = path / "trainer.json";
   const Json json = read_json(state_path);
   TrainerState state = read_trainer_state(path, json, state_path);
-  const SafetensorsFile weights(path / "model.safetensors");
-  read_rank_masters(weights, trainer);
+  const Transformer& model = *trainer.layout().model;
+  const SafetensorsFile weights(path / weights_name(model));
+  read_rank_weights(weights, saved_tensors(model), trainer);
   read_rank_states(SafetensorsFile(path / kOptimizerName), trainer);
   trainer.state().optimizer.set_t(field<int64_t>(json, "optimizer_t", state_path));
   read_fp8_history(path / "fp8.safetensors", trainer.state().fp8);
@@ -225,6 +224,7 @@ ModelFolder read_folder(const fs::path& path) {
     const RunConfig run = read_run_config(folder.config_path);
     folder.config = run.model;
     folder.compute = run.precision.compute;
+    folder.base = run.model.lora.rank > 0 ? run.train.init_from : "";
     folder.model_type = "ingot";
     if (folder.config.vocab == 0)
       folder.config.vocab = load_tokenizer(folder.path / "tokenizer.json")->vocab_size();
@@ -253,6 +253,11 @@ std::unique_ptr<ParamStore> make_store(const ParamList& list, DType compute, Mat
 
 ModelFolder read_model_folder(const fs::path& given, const DamageReport& report) {
   ModelFolder folder = read_folder(resolve(given, read_files(LoadedWeights::kTrained), report));
+  if (!folder.base.empty())
+    fail(ErrorKind::kUsage,
+         "{}: has the adapters alone of a run with lora.rank; write the whole model to a folder with `ingot "
+         "export`, and start from that",
+         folder.path.string());
   check_sizes(folder.config, SafetensorsSet::open(folder.path), folder.config_path);
   return folder;
 }
@@ -264,13 +269,48 @@ StartWeights read_start_weights(const fs::path& path, Trainer& trainer) {
   const SafetensorsSet weights = SafetensorsSet::open(path);
   const Transformer& model = *trainer.layout().model;
   check_hf_tensors(weights, model);
-  read_rank_masters(weights, trainer);
+  read_rank_weights(weights, hf_tensors(model), trainer);
   trainer.params().refresh_compute(*trainer.layout().stream);
   return {.model_type = folder.model_type,
           .config_hash = XXH3_64bits(config.data(), config.size()),
           .tensors = weights.tensors(),
           .files = weights.files().size()};
 }
+
+namespace {
+
+// Returns the folder of a checkpoint's frozen model, which is verified if it is a checkpoint of Ingot.
+fs::path base_of(const ModelFolder& folder) {
+  if (!path_exists(folder.base / "config.json"))
+    fail(ErrorKind::kData, "{}: has adapters of the model in {}, which is not there; put that folder back",
+         folder.path.string(), folder.base.string());
+  verify(folder.base, read_files(LoadedWeights::kTrained));
+  return folder.base;
+}
+
+// Adds a checkpoint's adapters to the weights of its frozen model.
+void read_adapters(const ModelFolder& folder, LoadedWeights weights, const SafetensorsSet& base,
+                   const Transformer& model, ParamStore& store) {
+  const Transformer adapted(folder.config.resolved(), DType::f32);
+  const ParamList& params = adapted.params();
+  std::map<int, std::vector<float>> memory;
+  const auto value = [&](int id) { return Tensor(memory.at(id).data(), DType::f32, params[id].shape); };
+  if (weights == LoadedWeights::kAveraged) {
+    read_averages(folder.path, params, [&](int id, auto read) { memory[id] = std::move(read); });
+  } else {
+    const SafetensorsFile file(folder.path / weights_name(adapted));
+    std::vector<Tensor> values(params.specs().size());
+    for (size_t id = 0; id < values.size(); ++id) {
+      if (!params.specs()[id].is_trained) continue;
+      memory[static_cast<int>(id)].resize(static_cast<size_t>(params.specs()[id].elements()));
+      values[id] = value(static_cast<int>(id));
+    }
+    read_hf_tensors(file, saved_tensors(adapted), values);
+  }
+  merge_adapters(adapted, value, base, model, store);
+}
+
+}  // namespace
 
 LoadedModel load_model(const fs::path& given, std::optional<DType> compute, LoadedWeights weights,
                        const DamageReport& report, MatrixFormat format) {
@@ -283,16 +323,22 @@ LoadedModel load_model(const fs::path& given, std::optional<DType> compute, Load
   const fs::path linked = fs::read_symlink(path, ignored);  // checkpoints/best
   loaded.path = linked.empty() ? path : path.parent_path() / linked;
   loaded.tokenizer = load_tokenizer(path / "tokenizer.json");
-  const SafetensorsSet files = SafetensorsSet::open(path);
-  check_sizes(folder.config, files, folder.config_path);
+  const bool has_adapters = !folder.base.empty();
+  const SafetensorsSet files = SafetensorsSet::open(has_adapters ? base_of(folder) : path);
+  ModelConfig config = folder.config;
+  config.lora = {};
+  check_sizes(config, files, folder.config_path);
   const DType dtype = compute.value_or(folder.compute);
-  loaded.model = std::make_unique<Transformer>(folder.config.resolved(), dtype);
+  loaded.model = std::make_unique<Transformer>(config.resolved(), dtype);
   check_hf_tensors(files, *loaded.model);
   loaded.params = make_store(loaded.model->params(), dtype, format, "the weights of " + path.string());
-  if (weights == LoadedWeights::kAveraged)
-    read_averages(path, *loaded.params);
+  if (weights == LoadedWeights::kAveraged && !has_adapters)
+    read_averages(path, loaded.model->params(), [&](int id, std::vector<float> values) {
+      store_weight(*loaded.params, id, Tensor(values.data(), DType::f32, loaded.model->params()[id].shape));
+    });
   else
     read_hf_weights(files, *loaded.model, *loaded.params);
+  if (has_adapters) read_adapters(folder, weights, files, *loaded.model, *loaded.params);
   return loaded;
 }
 

@@ -1,7 +1,8 @@
 // A checkpoint is a folder that Hugging Face transformers can load directly and that holds everything a
 // run needs to continue with bit-identical results.
 //
-//   model.safetensors, config.json, generation_config.json   the model, f32, under Hugging Face's names
+//   model.safetensors, config.json, generation_config.json   the model, f32, under Hugging Face's names; with lora.rank
+//                           adapter_model.safetensors and adapter_config.json in place of model.safetensors, under PEFT's names
 //   tokenizer.json, tokenizer_config.json
 //   optimizer.safetensors   each rule's state as it declares it: m.NAME, v.NAME (n) f32, with Ingot's names
 //   fp8.safetensors         NAME.amax (steps) f32, oldest first: the history of delayed scaling, if used
@@ -61,6 +62,8 @@ struct ModelFolder {
   ModelConfig config;                       // as the file has it; its vocab is set
   DType compute = DType::f32;               // as Ingot trained it; f32 for checkpoints of transformers
   std::string model_type = {};              // its config.json says so: "llama"
+  // The folder of the frozen model if the checkpoint has only adapters of it; otherwise empty.
+  std::filesystem::path base = {};
 };
 
 // Reads the config of a checkpoint of Ingot or of transformers; `given` is as for load_model. kData error if it has

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "ingot/checkpoint/adapters.h"
 #include "ingot/checkpoint/hf_texts.h"
 #include "ingot/checkpoint/hf_weights.h"
 #include "ingot/comm/agree.h"
@@ -45,11 +46,13 @@ std::map<std::string, uint64_t> write_own_tensors(const fs::path& folder, SavedS
       sink({static_cast<const std::byte*>(numbers.data), numbers.bytes()});
     };
   const auto value = [&](int id) { return saved.values(id).reshape(trainer.params().list()[id].shape); };
-  const auto weights = write_safetensors(
-      folder / "model.safetensors", checked(hf_sources(*trainer.layout().model, value), "model.safetensors"));
+  const Transformer& model = *trainer.layout().model;
+  const std::string name = weights_name(model);
+  const auto weights =
+      write_safetensors(folder / name, checked(hf_sources(saved_tensors(model), value), name));
   const auto moments = write_safetensors(folder / "optimizer.safetensors",
                                          checked(std::move(states), "optimizer.safetensors"));
-  return {{"model.safetensors", weights.xxh3_64}, {"optimizer.safetensors", moments.xxh3_64}};
+  return {{name, weights.xxh3_64}, {"optimizer.safetensors", moments.xxh3_64}};
 }
 
 void write_text(const fs::path& path, std::string_view text) {
@@ -107,6 +110,9 @@ std::map<std::string, std::string> text_files(Trainer& trainer, const Tokenizer&
   std::map<std::string, std::string> files = hf_text_files(to_hf_config(model, tokenizer), tokenizer);
   files["config.toml"] = config_text;
   files["trainer.json"] = trainer_json(state, trainer);
+  if (model.lora.rank > 0)
+    files[kAdapterConfigName] =
+        adapter_config_text(*trainer.layout().model, trainer.config().train.init_from);
   return files;
 }
 

@@ -216,9 +216,9 @@ HfExport export_hf(const fs::path& from, const fs::path& given, const HfExportOp
   hf.dtype = torch_name(options.dtype);
   const bool is_own = hf.model_type == "ingot";
   if (is_own) hf.own_json = own_json(loaded.model->config());
-  std::vector<SafetensorsSource> sources = hf_sources(
-      *loaded.model, [&](int id) { return loaded.params->master(id); }, "",
-      is_own ? HfNames::kLlama : HfNames::kByModel);
+  std::vector<SafetensorsSource> sources =
+      hf_sources(hf_tensors(*loaded.model, is_own ? HfNames::kLlama : HfNames::kByModel),
+                 [&](int id) { return loaded.params->master(id); });
   for (SafetensorsSource& source : sources) source = converted(std::move(source), options.dtype);
   UnfinishedFolder unfinished(folder);
   write_texts(unfinished.path(), hf, *loaded.tokenizer);

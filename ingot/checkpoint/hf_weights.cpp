@@ -221,18 +221,16 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return (shape.size() == 2 ? Shape{shape[0], shape[1]} : Shape{shape[0]}).to_string();
 }
 
-const SafetensorsEntry* find_tensor(const SafetensorsSet& files, const std::string& prefix,
-                                    const HfTensor& t) {
-  if (const SafetensorsEntry* found = files.find(prefix + t.name)) return found;
+const SafetensorsEntry* find_tensor(const SafetensorsSet& files, const HfTensor& t) {
+  if (const SafetensorsEntry* found = files.find(t.name)) return found;
   constexpr std::string_view kGpt2 = "transformer.";  // files saved from the bare GPT2Model lack this prefix
-  return t.name.starts_with(kGpt2) ? files.find(prefix + t.name.substr(kGpt2.size())) : nullptr;
+  return t.name.starts_with(kGpt2) ? files.find(t.name.substr(kGpt2.size())) : nullptr;
 }
 
 // Returns the tensor t of the files. kData error unless it has the right shape and a readable dtype.
-const SafetensorsEntry& readable_tensor(const SafetensorsSet& files, const std::string& prefix,
-                                        const HfTensor& t) {
-  const SafetensorsEntry* entry = find_tensor(files, prefix, t);
-  if (!entry) entry = &files.get(prefix + t.name);  // throws an error with file and tensor
+const SafetensorsEntry& readable_tensor(const SafetensorsSet& files, const HfTensor& t) {
+  const SafetensorsEntry* entry = find_tensor(files, t);
+  if (!entry) entry = &files.get(t.name);  // throws an error with file and tensor
   if (entry->shape != t.shape)
     fail(ErrorKind::kData, "{}: tensor {} is {}, the model's config asks for {}", files.label_of(*entry),
          entry->name, entry->shape_text(), shape_text(t.shape));
@@ -253,12 +251,46 @@ std::vector<HfTensor> hf_tensors(const Transformer& model, HfNames names) {
   return is_gpt2 ? gpt2_tensors(model) : llama_tensors(model);
 }
 
-std::vector<SafetensorsSource> hf_sources(const Transformer& model, const std::function<Tensor(int)>& value,
-                                          const std::string& prefix, HfNames names) {
+const char* weights_name(const Transformer& model) {
+  return model.config().lora.rank > 0 ? "adapter_model.safetensors" : kSafetensorsName;
+}
+
+std::vector<HfTensor> saved_tensors(const Transformer& model) {
+  std::vector<HfTensor> tensors = hf_tensors(model);
+  if (model.config().lora.rank == 0) return tensors;
+  const std::vector<ParamSpec>& specs = model.params().specs();
+  const auto find = [&](const std::string& name) {
+    return static_cast<int>(std::ranges::find(specs, name, &ParamSpec::name) - specs.begin());
+  };
+  constexpr std::string_view kWeight = ".weight";
+  std::vector<HfTensor> adapters;
+  for (const HfTensor& base : tensors) {
+    if (base.param < 0 || !base.name.ends_with(kWeight)) continue;
+    const std::string& weight = specs[static_cast<size_t>(base.param)].name;
+    const std::string ours = weight.substr(0, weight.size() - kWeight.size()),
+                      theirs = "base_model.model." + base.name.substr(0, base.name.size() - kWeight.size());
+    const int a = find(ours + ".lora_a"), b = find(ours + ".lora_b");
+    if (a == std::ssize(specs)) continue;
+    const int64_t rank = model.config().lora.rank;
+    adapters.push_back({.name = theirs + ".lora_A.weight",
+                        .shape = {rank, specs[static_cast<size_t>(a)].full_shape()[1]},
+                        .param = a,
+                        .row_end = rank});
+    adapters.push_back({.name = theirs + ".lora_B.weight",
+                        .shape = {base.row_end - base.row_begin, rank},
+                        .param = b,
+                        .row_begin = base.row_begin,
+                        .row_end = base.row_end});
+  }
+  return adapters;
+}
+
+std::vector<SafetensorsSource> hf_sources(std::vector<HfTensor> tensors,
+                                          const std::function<Tensor(int)>& value) {
   std::vector<SafetensorsSource> sources;
-  for (HfTensor& t : hf_tensors(model, names)) {
+  for (const HfTensor& t : tensors) {
     SafetensorsSource source{
-        .name = prefix + t.name, .dtype = DType::f32, .shape = t.shape, .bytes = {}, .stream = {}};
+        .name = t.name, .dtype = DType::f32, .shape = t.shape, .bytes = {}, .stream = {}};
     source.stream = [t, value](const ByteSink& sink) {
       stream_tensor(sink, t.param >= 0 ? value(t.param) : Tensor{}, t);
     };
@@ -267,20 +299,19 @@ std::vector<SafetensorsSource> hf_sources(const Transformer& model, const std::f
   return sources;
 }
 
-void check_hf_tensors(const SafetensorsSet& files, const Transformer& model, const std::string& prefix) {
+void check_hf_tensors(const SafetensorsSet& files, const Transformer& model) {
   for (const HfTensor& t : hf_tensors(model))
-    if (t.param >= 0) readable_tensor(files, prefix, t);
+    if (t.param >= 0) readable_tensor(files, t);
 }
 
-void read_hf_tensors(const SafetensorsSet& files, const Transformer& model, const std::vector<Tensor>& values,
-                     const std::string& prefix) {
+void read_hf_tensors(const SafetensorsSet& files, const std::vector<HfTensor>& tensors,
+                     const std::vector<Tensor>& values) {
   for (const Tensor& value : values)
     if (value) std::memset(value.data, 0, value.bytes());
-  for (const HfTensor& t : hf_tensors(model)) {
+  for (const HfTensor& t : tensors) {
     if (t.param < 0 || !values[static_cast<size_t>(t.param)]) continue;
     const Tensor& value = values[static_cast<size_t>(t.param)];
-    read_hf_rect(value.as<float>(), files, t, {0, value.dim(0), 0, value.rank() == 2 ? value.dim(1) : 1},
-                 prefix);
+    read_hf_rect(value.as<float>(), files, t, {0, value.dim(0), 0, value.rank() == 2 ? value.dim(1) : 1});
   }
 }
 
@@ -307,9 +338,8 @@ void write_hf_rect(SafetensorsRanges& file, size_t tensor, const HfTensor& t, co
   }
 }
 
-void read_hf_rect(float* values, const SafetensorsSet& files, const HfTensor& t, const Rect& rect,
-                  const std::string& prefix) {
-  const SafetensorsEntry& entry = readable_tensor(files, prefix, t);
+void read_hf_rect(float* values, const SafetensorsSet& files, const HfTensor& t, const Rect& rect) {
+  const SafetensorsEntry& entry = readable_tensor(files, t);
   read_entry(values, files.label_of(entry), entry, t, rect);
 }
 
@@ -325,10 +355,20 @@ void zero_rows(const Int8Matrix* codes, const Tensor& weight, int64_t begin, int
 
 }  // namespace
 
+void store_weight(ParamStore& store, int id, const Tensor& values) {
+  Stream stream;
+  if (const Int8Matrix* codes = store.int8_weight(id))
+    parallel_for(values.dim(0), 64, [&](int64_t begin, int64_t end) {
+      int8_quantize(codes->rows(begin, end), values.rows(begin, end));
+    });
+  else
+    cast(store.weight(id), values, stream);
+}
+
 void read_hf_weights(const SafetensorsSet& files, const Transformer& model, ParamStore& store) {
   for (const HfTensor& t : hf_tensors(model)) {
     if (t.param < 0) continue;
-    const SafetensorsEntry& entry = readable_tensor(files, "", t);
+    const SafetensorsEntry& entry = readable_tensor(files, t);
     const std::string& file = files.label_of(entry);
     const Int8Matrix* codes = store.int8_weight(t.param);
     const Tensor weight = codes ? Tensor{} : store.weight(t.param);

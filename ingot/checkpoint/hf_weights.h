@@ -35,25 +35,36 @@ enum class HfNames { kByModel, kLlama };
 // Returns the tensors in the order of the parameters.
 std::vector<HfTensor> hf_tensors(const Transformer& model, HfNames names = HfNames::kByModel);
 
-// Returns the tensors as sources to write. value(id) returns a parameter's f32 values in its shape; it is
+// Returns the tensors that a checkpoint of the model holds: hf_tensors or, of a model with adapters, the adapters alone under
+// PEFT's names. PEFT knows an adapter for each of Hugging Face's linears, so the first matrix of an adapter of a fused linear
+// is there once for each of them.
+std::vector<HfTensor> saved_tensors(const Transformer& model);
+
+// The file of a checkpoint that has them.
+const char* weights_name(const Transformer& model);
+
+// Returns tensors as sources to write. value(id) returns a parameter's f32 values in its shape; it is
 // called when the tensor is written, and the values must stay valid until the next call. `value` may be
 // empty if the sources are not written.
-std::vector<SafetensorsSource> hf_sources(const Transformer& model, const std::function<Tensor(int)>& value,
-                                          const std::string& prefix = "", HfNames names = HfNames::kByModel);
+std::vector<SafetensorsSource> hf_sources(std::vector<HfTensor> tensors,
+                                          const std::function<Tensor(int)>& value);
 
 // kData error, naming file and tensor, for the first tensor that read_hf_tensors could not read because
 // it is missing or has another shape or dtype. Numbers are not read.
-void check_hf_tensors(const SafetensorsSet& files, const Transformer& model, const std::string& prefix = "");
+void check_hf_tensors(const SafetensorsSet& files, const Transformer& model);
 
 // Reads every tensor into `values` (f32, one per parameter id; empty ones are skipped). Padding rows
 // become zero. f32, bf16 and f16 files are accepted. kData error, naming file and tensor, if one is
 // missing or has another shape or dtype.
-void read_hf_tensors(const SafetensorsSet& files, const Transformer& model, const std::vector<Tensor>& values,
-                     const std::string& prefix = "");
+void read_hf_tensors(const SafetensorsSet& files, const std::vector<HfTensor>& tensors,
+                     const std::vector<Tensor>& values);
 
 // Reads every weight into a store of whole weights as layers read it, in parallel: vectors in f32, matrices rounded to the
 // store's compute dtype (ParamStore::weight) or to 8-bit codes (int8_weight). Errors are those of read_hf_rect.
 void read_hf_weights(const SafetensorsSet& files, const Transformer& model, ParamStore& store);
+
+// Writes a whole weight (f32) to a store as layers read it: rounded to the compute dtype, or to 8-bit codes.
+void store_weight(ParamStore& store, int id, const Tensor& values);
 
 // write_hf_rect and read_hf_rect copy the rows of `rect` (a rectangle of tensor t's parameter) that
 // belong to t, to and from files. values: the rectangle, row by row. tensor: index of t in hf_tensors.
@@ -61,7 +72,6 @@ void read_hf_weights(const SafetensorsSet& files, const Transformer& model, Para
 // not finite.
 void write_hf_rect(SafetensorsRanges& file, size_t tensor, const HfTensor& t, const Rect& rect,
                    const float* values);
-void read_hf_rect(float* values, const SafetensorsSet& files, const HfTensor& t, const Rect& rect,
-                  const std::string& prefix = "");
+void read_hf_rect(float* values, const SafetensorsSet& files, const HfTensor& t, const Rect& rect);
 
 }  // namespace ingot

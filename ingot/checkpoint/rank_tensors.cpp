@@ -23,7 +23,7 @@ std::vector<int64_t> dims_of(const Shape& shape) {
 void write_masters(SafetensorsRanges& file, SavedState& saved) {
   Trainer& trainer = saved.trainer();
   const ParamList& params = trainer.params().list();
-  const std::vector<HfTensor> tensors = hf_tensors(*trainer.layout().model);
+  const std::vector<HfTensor> tensors = saved_tensors(*trainer.layout().model);
   for (size_t t = 0; t < tensors.size(); ++t) {
     const HfTensor& tensor = tensors[t];
     if (tensor.param < 0) {
@@ -94,17 +94,17 @@ std::vector<uint64_t> add_up(std::vector<uint64_t> sums, Communicator& all) {
   return total;
 }
 
-// Reads one parameter at a time, because the masters may be on a device.
-void read_whole_masters(const SafetensorsSet& files, Trainer& trainer) {
-  TrainingStore& params = trainer.params();
-  std::vector<Tensor> values(params.list().specs().size());
-  Staging staging;
-  for (size_t id = 0; id < values.size(); ++id) {
-    const Tensor master = params.master(static_cast<int>(id));
-    values[id] = staging.room(master);
-    read_hf_tensors(files, *trainer.layout().model, values);
-    staging.write(master, *trainer.layout().stream);
-    values[id] = {};
+// Reads the elements [shard.begin, shard.end) of its parameter; those that no tensor has become zero.
+void read_shard(const Tensor& values, const SafetensorsSet& files, const std::vector<HfTensor>& tensors,
+                const ParamSpec& spec, const ParamShard& shard) {
+  std::memset(values.data, 0, values.bytes());
+  for (const HfTensor& tensor : tensors) {
+    if (tensor.param != shard.id) continue;
+    float* w = values.as<float>();
+    for (const Rect& rect : rects_of(spec, shard.begin, shard.end)) {
+      read_hf_rect(w, files, tensor, rect);
+      w += rect.elements();
+    }
   }
 }
 
@@ -123,7 +123,9 @@ std::vector<SafetensorsSource> optimizer_tensors(const Optimizer& optimizer) {
 
 RankTensorFiles::RankTensorFiles(const fs::path& folder, const Trainer& trainer)
     : all_(*trainer.layout().mesh->world),
-      weights_{{folder / "model.safetensors", hf_sources(*trainer.layout().model, {})}, {}},
+      weights_{{folder / weights_name(*trainer.layout().model),
+                hf_sources(saved_tensors(*trainer.layout().model), {})},
+               {}},
       states_{{folder / "optimizer.safetensors", optimizer_tensors(trainer.state().optimizer)}, {}} {}
 
 void RankTensorFiles::create() const {
@@ -152,24 +154,27 @@ std::map<std::string, uint64_t> RankTensorFiles::verify() const {
   return hashes;
 }
 
-void read_rank_masters(const SafetensorsSet& files, Trainer& trainer) {
+// Reads one parameter at a time, because the weights may be on a device.
+void read_rank_weights(const SafetensorsSet& files, const std::vector<HfTensor>& tensors, Trainer& trainer) {
   TrainingStore& params = trainer.params();
-  if (!params.is_sharded()) return read_whole_masters(files, trainer);
-  const std::vector<HfTensor> tensors = hf_tensors(*trainer.layout().model);
-  Staging staging;  // one parameter at a time, because the masters may be on a device
+  Stream& stream = *trainer.layout().stream;
+  const auto is_wanted = [&](const ParamShard& shard) {
+    return shard.elements() > 0 && std::ranges::find(tensors, shard.id, &HfTensor::param) != tensors.end();
+  };
+  Staging staging;
   for (const ParamShard& shard : params.shards()) {
-    const Tensor values = shard.values(), room = staging.room(values);
-    if (values.elements() == 0) continue;
-    std::memset(room.data, 0, room.bytes());
-    for (const HfTensor& tensor : tensors) {
-      if (tensor.param != shard.id) continue;
-      float* w = room.as<float>();
-      for (const Rect& rect : rects_of(params.list()[shard.id], shard.begin, shard.end)) {
-        read_hf_rect(w, files, tensor, rect);
-        w += rect.elements();
-      }
-    }
-    staging.write(values, *trainer.layout().stream);
+    if (!is_wanted(shard)) continue;
+    const Tensor values = shard.values();
+    read_shard(staging.room(values), files, tensors, params.list()[shard.id], shard);
+    staging.write(values, stream);
+  }
+  std::vector<float> frozen;
+  for (const ParamShard& shard : params.frozen_shards()) {
+    if (!is_wanted(shard)) continue;
+    frozen.resize(static_cast<size_t>(shard.elements()));
+    const Tensor values(frozen.data(), DType::f32, {shard.elements()});
+    read_shard(values, files, tensors, params.list()[shard.id], shard);
+    write_frozen(shard, values, staging, stream);
   }
 }
 
@@ -186,13 +191,13 @@ void read_rank_states(const SafetensorsFile& file, Trainer& trainer) {
            entry.dtype_name, entry.shape_text(), name(t.dtype), state.whole.to_string());
     const size_t size = size_bytes(t.dtype);
     const Tensor room = staging.room(t);
-    for_each_state_range(state, params.list()[state.param], shards[static_cast<size_t>(state.param)],
-                         {0, t.elements()}, [&](int64_t number, int64_t first, int64_t count) {
-                           std::memcpy(
-                               static_cast<std::byte*>(room.data) + static_cast<size_t>(number) * size,
-                               entry.bytes.data() + static_cast<size_t>(first) * size,
-                               static_cast<size_t>(count) * size);
-                         });
+    for_each_state_range(
+        state, params.list()[state.param], *std::ranges::find(shards, state.param, &ParamShard::id),
+        {0, t.elements()}, [&](int64_t number, int64_t first, int64_t count) {
+          std::memcpy(static_cast<std::byte*>(room.data) + static_cast<size_t>(number) * size,
+                      entry.bytes.data() + static_cast<size_t>(first) * size,
+                      static_cast<size_t>(count) * size);
+        });
     staging.write(t, *trainer.layout().stream);
   }
   if (file.tensors().size() != states.size())

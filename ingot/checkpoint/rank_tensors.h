@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "ingot/checkpoint/hf_weights.h"
 #include "ingot/checkpoint/saved_state.h"
 #include "ingot/comm/communicator.h"
 #include "ingot/formats/safetensors.h"
@@ -20,7 +21,7 @@ namespace ingot {
 // Returns the optimizer's logical tensors, in the order of Optimizer::states, without bytes.
 std::vector<SafetensorsSource> optimizer_tensors(const Optimizer& optimizer);
 
-// model.safetensors and optimizer.safetensors of a checkpoint that several ranks write into a folder that all of
+// The weights' file and optimizer.safetensors of a checkpoint that several ranks write into a folder that all of
 // them see. The files equal, byte for byte, what a single rank would write. Rank 0 calls create; then every rank
 // calls write; then all ranks call add_up_sums together, and rank 0 calls verify.
 class RankTensorFiles {
@@ -46,9 +47,9 @@ class RankTensorFiles {
   File weights_, states_;
 };
 
-// Both read this rank's shards, of the masters and of the optimizer state. kData error, naming file
+// Both read this rank's shards: of the parameters that `tensors` has, and of the optimizer state. kData error, naming file
 // and tensor.
-void read_rank_masters(const SafetensorsSet& files, Trainer& trainer);
+void read_rank_weights(const SafetensorsSet& files, const std::vector<HfTensor>& tensors, Trainer& trainer);
 void read_rank_states(const SafetensorsFile& file, Trainer& trainer);
 
 }  // namespace ingot

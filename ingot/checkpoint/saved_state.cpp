@@ -36,7 +36,7 @@ SavedState::SavedState(Trainer& trainer) : trainer_(trainer) {
   for (const ParamShard& shard : params.shards()) {
     const int64_t copies = params.list()[shard.id].copies(shard.begin, shard.end);
     const Range range = written_range(shard.elements() - copies, params.replicas(shard.id));
-    weights_.push_back({shard, range, rows_of(shard.w, range), rows_of(shard.tail, range)});
+    weights_[shard.id] = {shard, range, rows_of(shard.w, range), rows_of(shard.tail, range)};
   }
   for (const Optimizer::State& state : trainer.state().optimizer.states()) {
     const int64_t n = state.tensor.elements();
@@ -49,7 +49,7 @@ SavedState::SavedState(Trainer& trainer) : trainer_(trainer) {
 size_t SavedState::copy_bytes() const {
   size_t bytes = 0;
   const auto add = [&](const Tensor& t) { bytes += t ? t.bytes() + Arena::kDeviceAlign : 0; };
-  for (const Weight& weight : weights_) {
+  for (const auto& [id, weight] : weights_) {
     add(weight.w);
     add(weight.tail);
   }
@@ -71,7 +71,7 @@ void SavedState::copy_to(Arena& room) {
     }
     t = to;
   };
-  for (Weight& weight : weights_) {
+  for (auto& [id, weight] : weights_) {
     move(weight.w);
     move(weight.tail);
   }
@@ -86,7 +86,7 @@ uint64_t SavedState::copy_hash() const {
     constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
     if (t) hash = hash * kOdd + memory_hash({static_cast<const std::byte*>(t.data), t.bytes()});
   };
-  for (const Weight& weight : weights_) {
+  for (const auto& [id, weight] : weights_) {
     add(weight.w);
     add(weight.tail);
   }
@@ -105,7 +105,7 @@ Tensor SavedState::on_host(const Tensor& t, Staging& staging) {
 }
 
 Tensor SavedState::values(int id) {
-  const Weight& weight = weights_[static_cast<size_t>(id)];
+  const Weight& weight = weights_.at(id);
   const Tensor w = on_host(weight.w, staging_);
   if (weight.w.dtype == DType::f32) return w;
   const Tensor tail = weight.tail ? on_host(weight.tail, tail_staging_) : Tensor{};

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -31,10 +32,10 @@ class SavedState {
   // Throws a kData error if a bit of the copy has changed since it was made. Does nothing without a copy.
   void require_intact_copy() const;
 
-  // Parameter `id`: the elements of this rank's shard that this rank writes, and their f32 values (n), valid
+  // Trained parameter `id`: the elements of this rank's shard that this rank writes, and their f32 values (n), valid
   // until the next call.
-  Range value_range(int id) const { return weights_[static_cast<size_t>(id)].range; }
-  const ParamShard& shard(int id) const { return weights_[static_cast<size_t>(id)].shard; }
+  Range value_range(int id) const { return weights_.at(id).range; }
+  const ParamShard& shard(int id) const { return weights_.at(id).shard; }
   Tensor values(int id);
 
   // State k of Optimizer::states(): the elements of its tensor that this rank writes, and the elements (n) in the
@@ -59,7 +60,7 @@ class SavedState {
   uint64_t copy_hash() const;
 
   Trainer& trainer_;
-  std::vector<Weight> weights_;        // by parameter id
+  std::map<int, Weight> weights_;      // by parameter id
   std::vector<State> states_;          // as Optimizer::states()
   std::optional<uint64_t> copy_hash_;  // the hash that the copy had when it was made
   Staging staging_, tail_staging_;

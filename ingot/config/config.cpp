@@ -130,6 +130,26 @@ void validate_head(const RunConfig& config) {
     fail(ErrorKind::kUsage, "head.loss_dtype = \"bf16\" knows no logit cap; set model.cap = none");
 }
 
+void validate_lora(const RunConfig& config) {
+  const LoraConfig& lora = config.model.lora;
+  if (lora.rank == 0) {
+    if (lora.targets.empty()) return;
+    fail(ErrorKind::kUsage, "lora.targets needs lora.rank, such as 16");
+  }
+  if (!(lora.alpha > 0)) fail(ErrorKind::kUsage, "lora.alpha must be above 0, got {}", lora.alpha);
+  if (config.train.init_from.empty())
+    fail(ErrorKind::kUsage,
+         "lora.rank = {} trains adapters of a model that is there already; set train.init_from (--init) to "
+         "its "
+         "folder",
+         lora.rank);
+  if (config.head.precision == HeadDtype::kF32 && config.precision.compute != DType::f32)
+    fail(ErrorKind::kUsage,
+         "head.precision = f32 reads f32 masters, which the frozen weights of a LoRA run have not; set "
+         "head.precision = {}",
+         name(config.precision.compute));
+}
+
 }  // namespace
 
 void RunConfig::validate() const {
@@ -154,6 +174,7 @@ void RunConfig::validate() const {
   if (train.has_graph) validate_graph(*this);
   validate_precision(*this);
   validate_head(*this);
+  validate_lora(*this);
   if (train.steps < 1 || train.batch_size < 1 || train.grad_accum < 1 || train.log_every < 1)
     fail(ErrorKind::kUsage, "train.steps, batch_size, grad_accum and log_every must be at least 1");
   validate_batch(*this);

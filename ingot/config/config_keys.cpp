@@ -89,6 +89,21 @@ void add_speed_run_keys(std::vector<ConfigKey>& keys) {
                        model, &M::value_embeddings));
 }
 
+void add_lora_keys(std::vector<ConfigKey>& keys) {
+  using L = LoraConfig;
+  const auto model = &R::model;
+  keys.push_back(whole("lora.rank", 0, 4096,
+                       "rank of the adapters (LoRA) that are trained in place of the model's own weights; 0: "
+                       "none, all weights are trained",
+                       model, &M::lora, &L::rank));
+  keys.push_back(
+      number("lora.alpha", "an adapter's output is multiplied by alpha / rank", model, &M::lora, &L::alpha));
+  keys.push_back(texts("lora.targets",
+                       "patterns of the linears that have an adapter (blocks.*.attention.*); empty: all of "
+                       "the blocks",
+                       model, &M::lora, &L::targets));
+}
+
 void add_model_keys(std::vector<ConfigKey>& keys) {
   const auto model = &R::model;
   keys.push_back(whole("model.layers", 1, 10'000, "transformer blocks", model, &M::layers));
@@ -334,6 +349,7 @@ const std::vector<ConfigKey>& config_keys() {
   static const std::vector<ConfigKey> keys = [] {
     std::vector<ConfigKey> all;
     add_model_keys(all);
+    add_lora_keys(all);
     add_data_keys(all);
     add_train_keys(all);
     add_optimizer_keys(all);

@@ -192,9 +192,10 @@ constexpr OtherFeature kOtherFeatures[] = {
      "`ingot serve` shows it live"},
     {"tensorboard tensorboard_dir use_tensorboard",
      "every run writes TensorBoard events to its folder, so there is nothing to turn on"},
-    {"lora lora_r lora_rank lora_alpha lora_dropout use_lora peft peft_config qlora load_in_4bit "
-     "load_in_8bit",
-     "Ingot has no adapters (LoRA): it trains all weights"},
+    {"lora lora_r lora_rank lora_alpha use_lora peft peft_config",
+     "lora.rank, lora.alpha and lora.targets train adapters of the model in train.init_from"},
+    {"lora_dropout qlora load_in_4bit load_in_8bit",
+     "Ingot's adapters (lora.rank) have no dropout, and their model is in precision.compute"},
     {"chat_template messages train_on_inputs completion_only_loss assistant_only_loss loss_mask sft",
      "Ingot trains on plain text and counts the loss of every token; it does not apply chat templates"},
     {"dpo ppo grpo rlhf reward_model ref_model", "Ingot trains on the next token only, without rewards"},

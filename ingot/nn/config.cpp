@@ -146,11 +146,4 @@ ModelConfig ModelConfig::resolved() const {
   return r;
 }
 
-double ModelConfig::attention_flops_per_token() const {
-  int64_t seen = 0;  // twice the mean number of keys, summed over the blocks
-  for (int64_t l = 0; l < layers; ++l)
-    if (has_attention(l)) seen += window_of(l) > 0 ? std::min(context, 2 * window_of(l)) : context;
-  return 6.0 * static_cast<double>(heads * head_dim * seen);
-}
-
 }  // namespace ingot

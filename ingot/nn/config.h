@@ -42,6 +42,16 @@ struct RopeScalingConfig {
   double q_and_k_factor() const;
 };
 
+// Low-rank adapters of the blocks' linears (LoRA), which are trained in place of the model's own parameters.
+struct LoraConfig {
+  int64_t rank = 0;  // 0: no adapters
+  double alpha = 16;
+  std::vector<std::string> targets =
+      {};  // patterns of the linears that have one ("blocks.*.attention.*"); empty: all
+
+  bool adapts(const std::string& linear) const;
+};
+
 struct ModelConfig {
   int64_t layers = 4;
   int64_t heads = 4;
@@ -89,6 +99,8 @@ struct ModelConfig {
   // L. Values become a v + b (the token's row), with a = b = 1/2 at first; in blocks without a table a v.
   int64_t value_embeddings = 0;
 
+  LoraConfig lora = {};
+
   double matrix_std() const { return matrix_init_std > 0 ? matrix_init_std : init_std; }
   double head_std() const { return head_init_std > 0 ? head_init_std : init_std; }
 
@@ -135,8 +147,10 @@ struct ModelConfig {
   }
   int64_t mlp_in_width() const { return mlp == MlpKind::kSwiglu ? 2 * ffn : ffn; }
   int64_t parameters() const;  // without padding rows
-  // Model FLOPs per token, forward and backward: 6 per weight of each product, plus 12 * layers * heads *
-  // head_dim * context / 2 for causal attention, or less with a window.
+  int64_t trained_parameters() const;
+  // Model FLOPs per token, forward and backward: 6 per weight of each product, plus 12 * layers * heads * head_dim * context / 2
+  // for causal attention, or less with a window. With adapters 4 per frozen weight and, in blocks below the lowest adapter,
+  // forward alone.
   double flops_per_token() const;
   double attention_flops_per_token() const;  // the part that has no weights
 };

@@ -10,6 +10,7 @@ std::vector<UnitBuffers> DeviceWeights::lay_out(Arena& arena, const ParamList& l
     UnitBuffers unit;
     unit.compute = arena.alloc(compute, {list.unit_elements(u)});
     unit.master = compute == DType::f32 ? unit.compute : arena.alloc(DType::f32, {list.vector_elements(u)});
+    allocate_frozen(unit, list, u, compute, arena);
     units.push_back(unit);
   }
   return units;

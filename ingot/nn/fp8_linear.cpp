@@ -311,9 +311,9 @@ void Fp8Linear::backward(const Tensor& dx, const WeightGradient& dw, const Tenso
   const auto dy_for = [&](Fp8Product product) {
     return has_one_scale() ? cast_dy : products.cast(dy, casts_of(recipe, product)[0]);
   };
-  if (recipe == Fp8Recipe::kRowwiseGwHp) {
+  if (dw.dw && recipe == Fp8Recipe::kRowwiseGwHp) {
     matmul(dw.dw, dy, x, MatmulForm::kTN, dw.adds, stream);
-  } else {
+  } else if (dw.dw) {
     const ScratchScope inner(scratch);
     const CastTensor a = dy_for(kWeightGradient);
     const CastTensor b = products.cast_x_again(x, codes);
@@ -338,13 +338,13 @@ void Fp8Linear::plan_forward(Arena& arena, int64_t N, int64_t out, int64_t in) c
   plan_cast(arena, casts[1], {out, in});
 }
 
-void Fp8Linear::plan_backward(Arena& arena, int64_t N, int64_t out, int64_t in) const {
+void Fp8Linear::plan_backward(Arena& arena, int64_t N, int64_t out, int64_t in, bool has_dw) const {
   if (recipe == Fp8Recipe::kNone) return;
   const ScratchScope scope(arena);
   const bool is_once = has_one_scale();
   if (is_once) plan_cast(arena, cast_of_dy(recipe), {N, out});
   for (const Fp8Product product : {Fp8Product::kWeightGradient, Fp8Product::kInputGradient}) {
-    if (product == Fp8Product::kWeightGradient && recipe == Fp8Recipe::kRowwiseGwHp) continue;
+    if (product == Fp8Product::kWeightGradient && (recipe == Fp8Recipe::kRowwiseGwHp || !has_dw)) continue;
     const ScratchScope inner(arena);
     const auto casts = casts_of(recipe, product);
     if (!is_once) plan_cast(arena, casts[0], {N, out});

@@ -64,7 +64,7 @@ struct Fp8Linear {
   void forward(const Tensor& y, const Tensor& x, const Tensor& codes, const Tensor& w,
                const LinearTerms& terms, Fp8State& state, Arena& scratch, Region& region,
                Stream& stream) const;
-  // dw (out, in) = dyᵀ · x, or +=, then dx (N, in) = dy (N, out) · w. dx may alias x. With codes, of x only the
+  // dw (out, in) = dyᵀ · x, or +=, unless it is absent; then dx (N, in) = dy (N, out) · w. dx may alias x. With codes, of x only the
   // shape is used. REQUIRES: the last forward with these codes or, without them, of this linear had the same x and w. A
   // device uses the scales that it computed there again.
   void backward(const Tensor& dx, const WeightGradient& dw, const Tensor& dy, const Tensor& x,
@@ -76,7 +76,7 @@ struct Fp8Linear {
   bool has_one_scale() const { return recipe == Fp8Recipe::kTensorwise || recipe == Fp8Recipe::kDelayed; }
   // Measure the scratch of forward, and of the two products of backward; kNone needs none.
   void plan_forward(Arena& arena, int64_t N, int64_t out, int64_t in) const;
-  void plan_backward(Arena& arena, int64_t N, int64_t out, int64_t in) const;
+  void plan_backward(Arena& arena, int64_t N, int64_t out, int64_t in, bool has_dw = true) const;
 };
 
 }  // namespace ingot

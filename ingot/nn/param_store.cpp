@@ -16,27 +16,38 @@ int ParamList::add(ParamSpec spec) {
   INGOT_CHECK(spec.unit == units() || spec.unit == units() - 1,
               "ParamList::add: {} belongs to unit {}, but {} units are declared", spec.name, spec.unit,
               units());
-  if (spec.unit == units()) {
-    unit_elements_.push_back(0);
-    vector_elements_.push_back(0);
-  }
-  int64_t& end = unit_elements_[static_cast<size_t>(spec.unit)];
-  spec.offset = end;
-  const int64_t padded = (spec.elements() + kAlign - 1) / kAlign * kAlign;
-  end += padded;
-  if (spec.is_vector()) {
-    int64_t& vectors = vector_elements_[static_cast<size_t>(spec.unit)];
-    spec.vector_offset = vectors;
-    vectors += padded;
-  }
+  if (spec.unit == units()) sizes_.emplace_back();
+  place(spec, sizes_[static_cast<size_t>(spec.unit)]);
   specs_.push_back(std::move(spec));
   return static_cast<int>(specs_.size()) - 1;
 }
 
+void ParamList::place(ParamSpec& spec, Sizes& unit) {
+  const int64_t padded = (spec.elements() + kAlign - 1) / kAlign * kAlign;
+  int64_t& elements = spec.is_trained ? unit.trained : unit.frozen;
+  if (spec.is_trained || !spec.is_vector()) spec.offset = std::exchange(elements, elements + padded);
+  if (!spec.is_vector()) return;
+  int64_t& vectors = spec.is_trained ? unit.vectors : unit.frozen_vectors;
+  spec.vector_offset = std::exchange(vectors, vectors + padded);
+}
+
 int64_t ParamList::elements() const {
   int64_t total = 0;
-  for (int64_t n : unit_elements_) total += n;
+  for (const Sizes& unit : sizes_) total += unit.trained;
   return total;
+}
+
+bool ParamList::has_frozen() const {
+  return std::ranges::any_of(sizes_, [](const Sizes& unit) { return unit.frozen + unit.frozen_vectors > 0; });
+}
+
+ParamList ParamList::training(const std::vector<int>& trained) const {
+  ParamList list = *this;
+  list.sizes_.assign(sizes_.size(), {});
+  for (ParamSpec& spec : list.specs_) spec.is_trained = false;
+  for (const int id : trained) list.specs_[static_cast<size_t>(id)].is_trained = true;
+  for (ParamSpec& spec : list.specs_) place(spec, list.sizes_[static_cast<size_t>(spec.unit)]);
+  return list;
 }
 
 ParamList ParamList::keeping(const std::function<bool(int unit)>& keeps) const {
@@ -47,8 +58,7 @@ ParamList ParamList::keeping(const std::function<bool(int unit)>& keeps) const {
     spec.slice = {};
     spec.fused_rows = {};
     spec.padding_rows = spec.offset = spec.vector_offset = 0;
-    kept.unit_elements_[static_cast<size_t>(spec.unit)] = 0;
-    kept.vector_elements_[static_cast<size_t>(spec.unit)] = 0;
+    kept.sizes_[static_cast<size_t>(spec.unit)] = {};
   }
   return kept;
 }
@@ -60,29 +70,41 @@ Tensor view(const Tensor& flat, const ParamSpec& spec) {
   return flat.rows(spec.offset, spec.offset + spec.elements()).reshape(spec.shape);
 }
 
+// The same in a flat buffer of vectors.
+Tensor vector_view(const Tensor& vectors, const ParamSpec& spec) {
+  return vectors.rows(spec.vector_offset, spec.vector_offset + spec.elements());
+}
+
+Tensor frozen_view(const UnitBuffers& unit, const ParamSpec& spec) {
+  return spec.is_vector() ? vector_view(unit.frozen_vectors, spec) : view(unit.frozen, spec);
+}
+
 }  // namespace
 
 Tensor ParamStore::weight(int id) {
   if (id < 0) return {};
   const ParamSpec& spec = held_[id];
+  if (!spec.is_trained) return frozen_view(get(spec.unit), spec);
   return spec.is_vector() ? master(id) : view(get(spec.unit).compute, spec);
 }
 
 Tensor ParamStore::master(int id) {
   const ParamSpec& spec = held_[id];
   const UnitBuffers& unit = get(spec.unit);
+  INGOT_CHECK(spec.is_trained, "ParamStore::master: {} is frozen", spec.name);
   if (unit.master.elements() == held_.unit_elements(spec.unit)) return view(unit.master, spec);
-  if (!spec.is_vector()) return view(unit.grad, spec);
-  return unit.master.rows(spec.vector_offset, spec.vector_offset + spec.elements());
+  return spec.is_vector() ? vector_view(unit.master, spec) : view(unit.grad, spec);
 }
 
 Tensor ParamStore::best_weight(int id) {
-  const UnitBuffers& unit = get(held_[id].unit);
-  return unit.master.elements() == held_.unit_elements(held_[id].unit) ? master(id) : weight(id);
+  const ParamSpec& spec = held_[id];
+  const bool has_master =
+      spec.is_trained && get(spec.unit).master.elements() == held_.unit_elements(spec.unit);
+  return has_master ? master(id) : weight(id);
 }
 
 Tensor ParamStore::grad(int id) {
-  if (id < 0) return {};
+  if (id < 0 || !held_[id].is_trained) return {};
   return view(buffers(held_[id].unit).grad, held_[id]);
 }
 
@@ -156,6 +178,21 @@ Replicas TrainingStore::shard_group(int id) const {
           (tensor.index * shards.count + shards.index) * data.count + data.index};
 }
 
+size_t frozen_bytes(const ParamList& list, DType compute) {
+  if (!list.has_frozen()) return 0;
+  size_t bytes = 0;
+  for (int u = 0; u < list.units(); ++u)
+    bytes += static_cast<size_t>(list.frozen_elements(u)) * size_bytes(compute) +
+             static_cast<size_t>(list.frozen_vectors(u)) * sizeof(float) + 2 * Arena::kDeviceAlign;
+  return bytes;
+}
+
+void allocate_frozen(UnitBuffers& unit, const ParamList& list, int u, DType compute, Arena& arena) {
+  if (!list.has_frozen()) return;
+  unit.frozen = arena.alloc(compute, {list.frozen_elements(u)});
+  unit.frozen_vectors = arena.alloc(DType::f32, {list.frozen_vectors(u)});
+}
+
 namespace {
 
 size_t flat_bytes(const ParamList& list, DType dtype) {
@@ -164,7 +201,7 @@ size_t flat_bytes(const ParamList& list, DType dtype) {
 }
 
 size_t params_bytes(const ParamList& list, DType compute, Masters masters) {
-  const size_t copies = compute == DType::f32 ? 0 : flat_bytes(list, compute);
+  const size_t copies = (compute == DType::f32 ? 0 : flat_bytes(list, compute)) + frozen_bytes(list, compute);
   if (masters == Masters::kF32) return flat_bytes(list, DType::f32) + copies;
   size_t vectors = 0;
   for (int u = 0; u < list.units(); ++u)
@@ -191,6 +228,7 @@ ResidentStore::ResidentStore(const ParamList& list, DType compute, bool has_grad
     unit.compute = compute == DType::f32 ? unit.master : params_.alloc(compute, flat);
     if (masters == Masters::kTail) unit.tail = params_.alloc(DType::u16, flat);
     if (has_grads) unit.grad = grads_.alloc(DType::f32, flat);
+    allocate_frozen(unit, list, u, compute, params_);
     units_.push_back(unit);
   }
   arenas_ = {&params_, &grads_};
@@ -213,6 +251,7 @@ std::vector<ParamShard> ResidentStore::held_shards() {
   for (size_t p = 0; p < held().specs().size(); ++p) {
     const int id = static_cast<int>(p);
     const ParamSpec& spec = held()[id];
+    if (!spec.is_trained) continue;
     const UnitBuffers& unit = get(spec.unit);
     const int64_t n = spec.elements(), begin = spec.offset, end = begin + n;
     const bool is_bf16_alone = masters() != Masters::kF32 && !spec.is_vector();
@@ -226,6 +265,22 @@ std::vector<ParamShard> ResidentStore::held_shards() {
                       .grad = unit.grad ? unit.grad.rows(begin, end) : Tensor{},
                       .is_overwritten = spec.is_overwritten});
   }
+  return shards;
+}
+
+std::vector<ParamShard> ResidentStore::frozen_shards() {
+  std::vector<ParamShard> shards;
+  for (size_t p = 0; p < held().specs().size(); ++p)
+    if (const ParamSpec& spec = held().specs()[p]; !spec.is_trained) {
+      const int id = static_cast<int>(p);
+      shards.push_back({.id = id,
+                        .begin = 0,
+                        .end = spec.elements(),
+                        .w = weight(id).reshape({spec.elements()}),
+                        .tail = {},
+                        .compute = {},
+                        .grad = {}});
+    }
   return shards;
 }
 
@@ -324,9 +379,27 @@ void init_params(TrainingStore& store, uint64_t seed) {
   init_params(store, seed, cpu);
 }
 
+void write_frozen(const ParamShard& shard, const Tensor& values, Staging& staging, Stream& stream) {
+  Stream cpu;
+  const Tensor room = staging.room(shard.w);
+  if (room.dtype == DType::f32)
+    std::copy_n(values.as<float>(), values.elements(), room.as<float>());
+  else
+    cast(room, values, cpu);
+  staging.write(shard.w, stream);
+}
+
 void init_params(TrainingStore& store, uint64_t seed, Stream& stream) {
   std::vector<float> whole;  // one parameter at a time
   Staging staging;
+  for (const ParamShard& shard : store.frozen_shards()) {
+    const ParamSpec& spec = store.list()[shard.id];
+    whole.resize(static_cast<size_t>(spec.elements()));
+    const Tensor values(whole.data(), DType::f32, {spec.elements()});
+    if (shard.elements() == 0) continue;
+    init_param(values, spec, shard.id, seed);
+    write_frozen(shard, values.rows(shard.begin, shard.end), staging, stream);
+  }
   for (const ParamShard& shard : store.shards()) {
     const ParamSpec& spec = store.list()[shard.id];
     const int64_t n = spec.elements();

@@ -3,7 +3,8 @@
 // A unit (embedding, block l, head) has one flat buffer of f32 masters, one of gradients, and in a bf16 or
 // f16 model one of copies in that dtype; every parameter is a range of its unit's buffers. Layers read
 // matrices and tables in the compute dtype, and norm weights and biases (1-D) as f32 from the masters. A
-// bf16 model may keep its matrices without f32 masters (Masters).
+// bf16 model may keep its matrices without f32 masters (Masters). Frozen parameters have no masters and no gradients: a unit
+// has a flat buffer of its frozen matrices in the compute dtype, and one of its frozen vectors in f32.
 #pragma once
 
 #include <algorithm>
@@ -21,6 +22,7 @@
 
 namespace ingot {
 
+class Staging;
 struct Int8Matrix;  // ops/int8_matrix.h
 
 enum class Init { kZero, kHalf, kOne, kNormal };
@@ -53,8 +55,11 @@ struct ParamSpec {
   std::vector<int64_t> fused_rows = {};  // logical rows of each matrix if several are fused; empty: one
   TensorSlice slice = {};                // empty rows: every rank has the whole tensor
   int unit = 0;
-  int64_t offset = 0;         // in elements from the start of its unit
-  int64_t vector_offset = 0;  // vectors only: elements from the start of its unit's vectors
+  bool is_trained = true;  // false: frozen
+  int64_t offset =
+      0;  // in elements from the start of its unit; of a frozen matrix, of the unit's frozen matrices
+  int64_t vector_offset =
+      0;  // vectors only: elements from the start of its unit's vectors, trained or frozen
 
   bool is_vector() const { return shape.rank() == 1; }
   int64_t elements() const { return shape.elements(); }
@@ -91,25 +96,39 @@ class ParamList {
 
   const ParamSpec& operator[](int id) const { return specs_[static_cast<size_t>(id)]; }
   const std::vector<ParamSpec>& specs() const { return specs_; }
-  int units() const { return static_cast<int>(unit_elements_.size()); }
-  int64_t unit_elements(int unit) const { return unit_elements_[static_cast<size_t>(unit)]; }
-  int64_t elements() const;  // including the padding between parameters
-  int64_t vector_elements(int unit) const { return vector_elements_[static_cast<size_t>(unit)]; }
+  int units() const { return static_cast<int>(sizes_.size()); }
+  // The next three count trained parameters, with the padding between them.
+  int64_t unit_elements(int unit) const { return sizes_[static_cast<size_t>(unit)].trained; }
+  int64_t elements() const;
+  int64_t vector_elements(int unit) const { return sizes_[static_cast<size_t>(unit)].vectors; }
+  // The next three count frozen ones.
+  int64_t frozen_elements(int unit) const { return sizes_[static_cast<size_t>(unit)].frozen; }  // of matrices
+  int64_t frozen_vectors(int unit) const { return sizes_[static_cast<size_t>(unit)].frozen_vectors; }
+  bool has_frozen() const;
 
   // Returns the same parameters under the same ids; those of units that are not kept have no elements.
   ParamList keeping(const std::function<bool(int unit)>& keeps) const;
+  // Returns the same parameters under the same ids, of which all but the given ones are frozen.
+  ParamList training(const std::vector<int>& trained) const;
 
  private:
+  struct Sizes {
+    int64_t trained = 0, vectors = 0, frozen = 0, frozen_vectors = 0;
+  };
+  static void place(ParamSpec& spec, Sizes& unit);
+
   std::vector<ParamSpec> specs_;
-  std::vector<int64_t> unit_elements_, vector_elements_;
+  std::vector<Sizes> sizes_;  // by unit
 };
 
 // The flat buffers of one unit, (unit_elements) each. In an f32 model compute is master.
 struct UnitBuffers {
-  Tensor master;   // f32; without f32 masters only the vectors (vector_elements)
-  Tensor compute;  // f32, bf16 or f16
-  Tensor tail;     // u16; only with Masters::kTail
-  Tensor grad;     // f32; empty in a store for inference
+  Tensor master;               // f32; without f32 masters only the vectors (vector_elements)
+  Tensor compute;              // f32, bf16 or f16
+  Tensor tail;                 // u16; only with Masters::kTail
+  Tensor grad;                 // f32; empty in a store for inference
+  Tensor frozen = {};          // (frozen_elements) in the compute dtype
+  Tensor frozen_vectors = {};  // (frozen_vectors) f32
 };
 
 // The memory of a unit's gradients may hold old ones when it is opened, besides zeros and gradients of this step.
@@ -149,7 +168,7 @@ class ParamStore {
   // The parameter's f32 values. Without f32 masters those of a matrix are in its gradient's memory, and
   // only from expand_masters or init_params until refresh_compute.
   Tensor master(int id);
-  // The gradient, f32, of the same shape, to which layers add; empty if id < 0.
+  // The gradient, f32, of the same shape, to which layers add; empty if id < 0 or the parameter is frozen.
   Tensor grad(int id);
   // The most precise values that always exist: the f32 master, or without one the weight.
   Tensor best_weight(int id);
@@ -248,8 +267,10 @@ class TrainingStore : public ParamStore {
   // state in which the store is now.
   void replayed(const StoreState& after) { state_ = after; }
   const StoreState& state() const { return state_; }
-  // This rank's shard of every parameter, in order of the parameters; empty where it has no elements.
+  // This rank's shard of every trained parameter, in order of the parameters; empty where it has no elements.
   std::vector<ParamShard> shards();
+  // The elements of every frozen parameter that this rank stores, for write_frozen. They have no gradients.
+  virtual std::vector<ParamShard> frozen_shards() = 0;
   // Updates what layers read after the masters were written (initialised, loaded, averaged); the
   // optimizer itself updates both. Without f32 masters it reads the values from the gradients' memory,
   // which becomes zero.
@@ -294,6 +315,10 @@ class TrainingStore : public ParamStore {
   bool is_last_micro_ = true;
 };
 
+// The memory of a unit's frozen parameters, whole; nothing is allocated if the list has none. frozen_bytes: of all units.
+size_t frozen_bytes(const ParamList& list, DType compute);
+void allocate_frozen(UnitBuffers& unit, const ParamList& list, int u, DType compute, Arena& arena);
+
 // A store that holds everything on this rank.
 class ResidentStore : public TrainingStore {
  public:
@@ -313,12 +338,16 @@ class ResidentStore : public TrainingStore {
 
  private:
   std::vector<ParamShard> held_shards() override;  // whole parameters
+  std::vector<ParamShard> frozen_shards() override;
 
   Arena params_, grads_;
   std::vector<UnitBuffers> units_;
 };
 
-// Initialises the masters: element i of the logical parameter p is a function of (seed, p, i) only.
+// Writes a frozen shard's values (n) f32, rounded to its dtype.
+void write_frozen(const ParamShard& shard, const Tensor& values, Staging& staging, Stream& stream);
+
+// Initialises the masters and the frozen parameters: element i of the logical parameter p is a function of (seed, p, i) only.
 // Without f32 masters the values are in the gradients' memory until refresh_compute.
 void init_params(TrainingStore& store, uint64_t seed, Stream& stream);
 void init_params(TrainingStore& store, uint64_t seed);  // on the CPU

@@ -140,6 +140,11 @@ Shape Transformer::message_shape(int first, int64_t B, int64_t T) const {
   return message_before({.B = B, .T = T, .tp = tp_}, layers_, first_block({first, first + 1})).shape;
 }
 
+bool Transformer::trains_below(int unit) const {
+  return std::ranges::any_of(params_.specs(),
+                             [&](const ParamSpec& spec) { return spec.is_trained && spec.unit < unit; });
+}
+
 int64_t Transformer::largest_message(int64_t B, int64_t T) const {
   int64_t most = 0;
   for (int unit = 1; unit <= head_unit(); ++unit) most = std::max(most, message_shape(unit, B, T).elements());
@@ -161,7 +166,8 @@ Transformer::Built Transformer::build(Use use, int64_t B, int64_t T, const Recom
              .joins_products = options.joins_products,
              .caches = options.caches,
              .plan = plan,
-             .first_block = static_cast<int>(first_block(units))});
+             .first_block = static_cast<int>(first_block(units)),
+             .params = &params_});
   Built built;
   StreamValues stream;
   b.enter(scope_of(units.first), "");
@@ -185,12 +191,14 @@ Transformer::Built Transformer::build(Use use, int64_t B, int64_t T, const Recom
     built.x = message_of(b, stream, layers_, end_block);
     fuse(b, use != Use::kGeneration);
     b.enter(scope_of(units.end - 1), "");
-    if (is_training) gradients.set(built.x, built.d_x = message_value(b, "d output", end_block));
+    if (is_training && trains_below(units.end))
+      gradients.set(built.x, built.d_x = message_value(b, "d output", end_block));
   }
   size_t border = b.ops().size();
   if (is_training) {
     differentiate(b, gradients);
-    if (!has_embedding(units)) built.d_input = gradients.get(built.input);
+    if (!has_embedding(units) && trains_below(units.first)) built.d_input = gradients.get(built.input);
+    drop_unused_gradients(b, border, built.d_input);
     recompute(b, border);
   }
   border = call_store(b, border, params_, units);

@@ -104,6 +104,8 @@ class Transformer {
   UnitRange all_units() const { return {0, head_unit() + 1}; }
   // The id of the parameter that the head multiplies by: the embedding's if they are tied.
   int head_weight() const { return layers_.head_weight(); }
+  // True if a parameter of a unit before `unit` is trained, so that backward needs the gradient of what goes into `unit`.
+  bool trains_below(int unit) const;
   // The shape of the message to the units from `first` on for a micro-batch of B sequences of T tokens: (n, C) of the
   // residual stream, or the elements of several values.
   Shape message_shape(int first, int64_t B, int64_t T) const;

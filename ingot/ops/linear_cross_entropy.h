@@ -114,7 +114,7 @@ struct LinearCrossEntropyOut {
   Tensor losses;      // (N) f32
   Tensor is_correct;  // (N) u8, or absent
   Tensor dx;          // (N, C) x's dtype or f32, overwritten; absent if no gradients are wanted
-  Tensor dw;          // (Vp, C) f32, added to or overwritten
+  Tensor dw;          // (Vp, C) f32, added to or overwritten; absent if w is frozen
   bool adds_dw = true;
 };
 

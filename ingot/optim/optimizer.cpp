@@ -158,13 +158,13 @@ void Optimizer::add_states(size_t i) {
   whole.logical = {};
   const std::vector<StateSpec> specs = kept_state(members_[i]),
                                whole_specs = rule_of(members_[i]).state(whole);
-  const int id = static_cast<int>(i);
   for (size_t k = 0; k < specs.size(); ++k) {
     const StateSpec& spec = specs[k];
     memory.state.push_back(arena_.alloc(spec.dtype, spec.shape));
     State state{.name = spec.name + "." + param.name,
                 .tensor = memory.state.back(),
-                .param = id,
+                .param = param.id,
+                .copies = param.copies,
                 .whole = whole_specs[k].shape};
     state.is_per_element = spec.scope == StateScope::kElement;
     if (spec.scope == StateScope::kBlock) state.begin = param.begin() / kShardGranule;
@@ -176,7 +176,8 @@ void Optimizer::add_states(size_t i) {
   memory.average = arena_.alloc(DType::f32, {param.elements()});
   states_.push_back({.name = "ema." + param.name,
                      .tensor = memory.average,
-                     .param = id,
+                     .param = param.id,
+                     .copies = param.copies,
                      .whole = {param.whole_elements()}});
 }
 

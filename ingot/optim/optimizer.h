@@ -77,10 +77,11 @@ class Optimizer {
   // or all with any shard of it.
   enum class ReplicaScope { kNone, kReplicas, kShardGroup };
   struct State {
-    std::string name;  // "m.blocks.0.attention.qkv.weight"
-    Tensor tensor;     // with the rule's dtype and shape; 0 elements if it is not on this rank
-    int param = 0;
-    Shape whole;  // the shape that the rule declares for the whole parameter
+    std::string name;    // "m.blocks.0.attention.qkv.weight"
+    Tensor tensor;       // with the rule's dtype and shape; 0 elements if it is not on this rank
+    int param = 0;       // OptimParam::id
+    int64_t copies = 0;  // OptimParam::copies
+    Shape whole;         // the shape that the rule declares for the whole parameter
     // True if there is one number per element of this rank's shard (OptimParam::rects). Otherwise the
     // tensor holds the numbers of the whole parameter from `begin` on.
     bool is_per_element = true;
@@ -90,8 +91,7 @@ class Optimizer {
   const std::vector<State>& states() const { return states_; }  // in order of the parameters
   // The number of a state's elements, the first ones, that no other shard's rank has.
   int64_t saved_elements(const State& state) const {
-    const int64_t copies = members_[static_cast<size_t>(state.param)].memory.param.copies;
-    return std::max<int64_t>(0, state.tensor.elements() - (state.is_per_element ? copies : 0));
+    return std::max<int64_t>(0, state.tensor.elements() - (state.is_per_element ? state.copies : 0));
   }
   // The moving average of a parameter's weights (n) f32, with config.ema; it is also among the states, as
   // ema.NAME. After each step a = lerp(a, w, 1 - ema); after the first a = w.

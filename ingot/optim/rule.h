@@ -23,6 +23,7 @@ namespace ingot {
 // One parameter, or this rank's shard of one: n elements in flat ranges of memory that the caller owns.
 struct OptimParam {
   std::string name = {};
+  int id = 0;  // the parameter's, in the list of the model
   ParamRole role = ParamRole::kMatrix;
   Shape shape = {};    // (out features, in features) of a matrix, (n) of a vector; (1, n) or (n) of a shard
   Shape logical = {};  // shards only: shape of the whole parameter

@@ -10,163 +10,13 @@
 #include "ingot/ops/cast.h"
 
 namespace ingot {
-namespace {
-
-int64_t shard_of(int64_t elements, int ranks) {
-  const int64_t shards = (elements + ParamList::kAlign - 1) / ParamList::kAlign;
-  return (shards + ranks - 1) / ranks * ParamList::kAlign;
-}
-
-size_t arena_bytes(int64_t elements, DType dtype, int64_t tensors) {
-  return static_cast<size_t>(elements) * size_bytes(dtype) + static_cast<size_t>(tensors) * Arena::kAlign;
-}
-
-int64_t sum_of_shards(const ParamList& list, int ranks) {
-  int64_t total = 0;
-  for (int u = 0; u < list.units(); ++u) total += shard_of(list.unit_elements(u), ranks);
-  return total;
-}
-
-size_t shards_bytes(const ParamList& list, int ranks, const FsdpConfig& config) {
-  const int64_t shards = sum_of_shards(list, ranks);
-  if (config.has_f32_masters) return arena_bytes(shards, DType::f32, list.units());
-  int64_t vectors = 0;
-  for (int u = 0; u < list.units(); ++u) vectors += list.vector_elements(u);
-  return arena_bytes(shards, config.compute, list.units()) + arena_bytes(vectors, DType::f32, list.units());
-}
-
-size_t vector_bytes(const ParamList& list, const FsdpConfig& config) {
-  if (config.compute == DType::f32) return 0;
-  int64_t total = 0;
-  for (int u = 0; u < list.units(); ++u)
-    if (u != config.f32_unit) total += list.vector_elements(u);
-  return arena_bytes(total, DType::f32, list.units());
-}
-
-constexpr int kWeightSlots = 3, kGradSlots = 2;  // which the blocks share
-
-// Embedding and head have a slot each; the blocks take turns in `slots` of them.
-size_t shared_slot(int unit, int units, int slots) {
-  if (unit == 0) return 0;
-  if (unit == units - 1) return 1;
-  return 2 + static_cast<size_t>(unit % slots);
-}
-
-// Returns the elements of each slot, enough for the largest unit that uses it. slots: as in shared_slot; 0 if every
-// unit has its own.
-std::vector<int64_t> slot_elements(const ParamList& list, int ranks, int slots) {
-  std::vector<int64_t> elements;
-  for (int u = 0; u < list.units(); ++u) {
-    const size_t slot = slots > 0 ? shared_slot(u, list.units(), slots) : static_cast<size_t>(u);
-    elements.resize(std::max(elements.size(), slot + 1));
-    elements[slot] = std::max(elements[slot], ranks * shard_of(list.unit_elements(u), ranks));
-  }
-  return elements;
-}
-
-size_t slot_bytes(const ParamList& list, int ranks, DType dtype, int slots) {
-  int64_t total = 0;
-  const std::vector<int64_t> elements = slot_elements(list, ranks, slots);
-  for (const int64_t n : elements) total += n;
-  return arena_bytes(total, dtype, std::ssize(elements));
-}
-
-size_t gathered_bytes(const ParamList& list, int ranks, const FsdpConfig& config) {
-  size_t bytes = slot_bytes(list, ranks, config.compute, config.keeps_units ? 0 : kWeightSlots);
-  if (config.f32_unit >= 0 && config.compute != DType::f32)  // its slot is f32, and it has a copy
-    bytes += arena_bytes(ranks * shard_of(list.unit_elements(config.f32_unit), ranks), DType::f32, 1);
-  return bytes;
-}
-
-// Returns the bytes of what is sent in place of f32 gradients, for each slot and for the replicas, and of the residuals.
-size_t payload_bytes(const ParamList& list, int ranks, bool has_replicas, const GradientPayload& payload) {
-  if (payload.blocks == DType::f32 && payload.ends == DType::f32) return 0;
-  const int64_t padded = ranks * sum_of_shards(list, ranks);
-  size_t bytes = slot_bytes(list, ranks, DType::bf16, kGradSlots);
-  if (has_replicas) bytes += arena_bytes(padded / ranks, DType::bf16, list.units());
-  if (payload.has_error_feedback) bytes += arena_bytes(padded, DType::f32, list.units());
-  return bytes;
-}
-
-}  // namespace
-
-FsdpStore::FsdpStore(const ParamList& list, Communicator& shard, const FsdpConfig& config, Stream& stream)
-    : TrainingStore(list, config.has_f32_masters ? Masters::kF32 : Masters::kNone),
-      shard_(shard),
-      config_(config),
-      stream_(stream),
-      shards_("parameters", shards_bytes(list, shard.size(), config), memory_of(stream.device),
-              stream.backing),
-      grads_("gradients", arena_bytes(sum_of_shards(list, shard.size()), DType::f32, list.units()),
-             memory_of(stream.device), stream.backing),
-      vectors_("vectors", vector_bytes(list, config), memory_of(stream.device), stream.backing),
-      copies_("gathered units", gathered_bytes(list, shard.size(), config), memory_of(stream.device),
-              stream.backing),
-      full_grads_("gathered gradients", slot_bytes(list, shard.size(), DType::f32, kGradSlots),
-                  memory_of(stream.device), stream.backing),
-      payloads_("gradient payload", payload_bytes(list, shard.size(), config.has_replicas, config.payload),
-                memory_of(stream.device), stream.backing) {
-  config.payload.validate();
-  INGOT_CHECK(config.has_f32_masters || (config.compute == DType::bf16 && config.f32_unit < 0),
-              "FsdpStore: shards without f32 masters need a bf16 model without an f32 unit");
-  is_sharded_ = shard.size() > 1;
-  begin_step();  // the shards have no gradients
-  cut_units();
-  make_slots();
-  arenas_ = {&shards_, &grads_, &vectors_, &copies_, &full_grads_};
-  if (payloads_.capacity_bytes() > 0) arenas_.push_back(&payloads_);
-}
-
 FsdpStore::~FsdpStore() {
   end_reductions();
-  for (Slot& slot : slots_) slot.gather.wait();
+  for (Slot& slot : slots_) {
+    slot.gather.wait();
+    slot.frozen_gather.wait();
+  }
   for (GradSlot& slot : grad_slots_) slot.scatter.wait();
-}
-
-void FsdpStore::cut_units() {
-  const bool has_vectors = config_.compute != DType::f32;
-  for (int u = 0; u < held().units(); ++u) {
-    Unit unit;
-    unit.shard = shard_of(held().unit_elements(u), shard_.size());
-    unit.master = shards_.alloc(config_.has_f32_masters ? DType::f32 : config_.compute, {unit.shard});
-    if (!config_.has_f32_masters) unit.own_vectors = shards_.alloc(DType::f32, {held().vector_elements(u)});
-    unit.grad = grads_.alloc(DType::f32, {unit.shard});
-    if (has_vectors && !is_in_f32(u)) unit.vectors = vectors_.alloc(DType::f32, {held().vector_elements(u)});
-    unit.slot = config_.keeps_units ? static_cast<size_t>(u) : shared_slot(u, held().units(), kWeightSlots);
-    unit.grad_slot = shared_slot(u, held().units(), kGradSlots);
-    unit.gather_name = fmt::format("gather unit {}", u);
-    unit.scatter_name = fmt::format("scatter gradients {}", u);
-    if (const DType payload = config_.payload.of_unit(u, held().units()); payload != DType::f32) {
-      if (config_.payload.has_error_feedback)
-        unit.residual = payloads_.alloc(DType::f32, {shard_.size() * unit.shard});
-      if (config_.has_replicas) unit.replica_payload = payloads_.alloc(payload, {unit.shard});
-    }
-    units_.push_back(std::move(unit));
-  }
-}
-
-void FsdpStore::make_slots() {
-  const size_t f32_slot =
-      config_.f32_unit >= 0 ? units_[static_cast<size_t>(config_.f32_unit)].slot : SIZE_MAX;
-  for (const int64_t n : slot_elements(held(), shard_.size(), config_.keeps_units ? 0 : kWeightSlots)) {
-    const DType dtype = slots_.size() == f32_slot ? DType::f32 : config_.compute;
-    slots_.push_back({.full = copies_.alloc(dtype, {n}), .gather = {}});
-  }
-  state_.weights.assign(slots_.size(), -1);
-  for (const int64_t n : slot_elements(held(), shard_.size(), kGradSlots))
-    grad_slots_.push_back({.full = full_grads_.alloc(DType::f32, {n}), .payload = {}, .scatter = {}});
-  state_.gradients.assign(grad_slots_.size(), -1);
-  for (int u = 0; u < held().units(); ++u) {
-    Unit& unit = units_[static_cast<size_t>(u)];
-    const int64_t n = held().unit_elements(u);
-    const Tensor gathered = slots_[unit.slot].full.rows(0, n);
-    unit.buffers.compute = is_in_f32(u) ? copies_.alloc(config_.compute, {n}) : gathered;
-    unit.buffers.master = unit.vectors ? unit.vectors : gathered;
-    GradSlot& grads = grad_slots_[unit.grad_slot];
-    unit.buffers.grad = grads.full.rows(0, n);
-    const DType payload = config_.payload.of_unit(u, held().units());
-    if (payload != DType::f32 && !grads.payload) grads.payload = payloads_.alloc(payload, grads.full.shape);
-  }
 }
 
 // Returns this rank's shard of a unit's gathered buffer.
@@ -181,20 +31,29 @@ void FsdpStore::start_gather(int u) {
   int& held = state_.weights[unit.slot];
   if (held == u) return;
   slot.gather.wait();  // a prefetched unit may never have been used
+  slot.frozen_gather.wait();
   held = u;
+  slot.is_gathering = true;
+  if (unit.frozen_shard > 0) {
+    const Tensor full = slot.frozen.rows(0, shard_.size() * unit.frozen_shard),
+                 own = own_shard(full, unit.frozen_shard);
+    copy(own, unit.frozen, stream_);
+    slot.frozen_gather = shard_.start_all_gather_into(unit.gather_name + ", frozen", full, own);
+  }
+  if (unit.shard == 0) return;
   const Tensor full = slot.full.rows(0, shard_.size() * unit.shard), own = own_shard(full, unit.shard);
   if (own.dtype == unit.master.dtype)
     copy(own, unit.master, stream_);
   else
     cast(own, unit.master, stream_);
   slot.gather = shard_.start_all_gather_into(unit.gather_name, full, own);
-  slot.is_gathering = true;
 }
 
 void FsdpStore::wait_gather(size_t i) {
   Slot& slot = slots_[i];
   if (!slot.is_gathering) return;
   slot.gather.wait();
+  slot.frozen_gather.wait();
   slot.is_gathering = false;
   const int u = state_.weights[i];
   const UnitBuffers& buffers = units_[static_cast<size_t>(u)].buffers;
@@ -209,7 +68,9 @@ void FsdpStore::prefetch(int unit) {
   const int first = goes_on ? state_.prefetched + step : unit, end = unit + 2 * step;
   state_.prefetched = unit;
   for (int u = first; u != end; u += step)
-    if (u >= 0 && u < held().units() && units_[static_cast<size_t>(u)].shard > 0) start_gather(u);
+    if (u >= 0 && u < held().units() &&
+        units_[static_cast<size_t>(u)].shard + units_[static_cast<size_t>(u)].frozen_shard > 0)
+      start_gather(u);
 }
 
 const UnitBuffers& FsdpStore::get(int u) {
@@ -324,6 +185,7 @@ void FsdpStore::begin_graphs() {
 void FsdpStore::drop_gathered() {
   for (Slot& slot : slots_) {
     slot.gather.wait();
+    slot.frozen_gather.wait();
     slot.is_gathering = false;
   }
   state_.weights.assign(slots_.size(), -1);
@@ -350,7 +212,8 @@ void FsdpStore::forget_gathered() {
 
 Range FsdpStore::range_of(int id, int rank) const {
   const ParamSpec& spec = held()[id];
-  const int64_t shard = units_[static_cast<size_t>(spec.unit)].shard;
+  const Unit& unit = units_[static_cast<size_t>(spec.unit)];
+  const int64_t shard = spec.is_trained ? unit.shard : unit.frozen_shard;
   const int64_t begin = std::clamp<int64_t>(rank * shard - spec.offset, 0, spec.elements());
   const int64_t end = std::clamp<int64_t>((rank + 1) * shard - spec.offset, begin, spec.elements());
   return begin < end ? Range{begin, end} : Range{0, 0};
@@ -375,6 +238,7 @@ std::vector<ParamShard> FsdpStore::held_shards() {
   for (size_t p = 0; p < held().specs().size(); ++p) {
     const int id = static_cast<int>(p);
     const ParamSpec& spec = held()[id];
+    if (!spec.is_trained) continue;
     const Unit& unit = units_[static_cast<size_t>(spec.unit)];
     const Range range = range_of(id, shard_.rank());
     const bool is_empty = range.begin == range.end;
@@ -390,6 +254,33 @@ std::vector<ParamShard> FsdpStore::held_shards() {
                       .compute = {},
                       .grad = unit.grad.rows(first, end),
                       .is_overwritten = true});
+  }
+  return shards;
+}
+
+std::vector<ParamShard> FsdpStore::frozen_shards() {
+  std::vector<ParamShard> shards;
+  for (size_t p = 0; p < held().specs().size(); ++p) {
+    const int id = static_cast<int>(p);
+    const ParamSpec& spec = held()[id];
+    if (spec.is_trained) continue;
+    const Unit& unit = units_[static_cast<size_t>(spec.unit)];
+    const bool is_whole = spec.is_vector() || config_.keeps_units;
+    const Range range = is_whole ? Range{0, spec.elements()} : range_of(id, shard_.rank());
+    const Tensor& memory = spec.is_vector()      ? unit.buffers.frozen_vectors
+                           : config_.keeps_units ? unit.buffers.frozen
+                                                 : unit.frozen;
+    const int64_t place = spec.is_vector() ? spec.vector_offset : spec.offset;
+    const int64_t first = range.begin == range.end ? 0
+                          : is_whole               ? place
+                                                   : place + range.begin - shard_.rank() * unit.frozen_shard;
+    shards.push_back({.id = id,
+                      .begin = range.begin,
+                      .end = range.end,
+                      .w = memory.rows(first, first + range.end - range.begin),
+                      .tail = {},
+                      .compute = {},
+                      .grad = {}});
   }
   return shards;
 }

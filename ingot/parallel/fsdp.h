@@ -13,12 +13,14 @@
 // whole group (HSDP) sum their shards after the last micro-batch, also rounded, without error feedback.
 //
 // Norm weights and biases of a bf16 model, which layers read in f32, are small, so every rank holds
-// them all. The unit of an f32 head is gathered in f32, and cast for the layers that read the compute dtype. Without
+// them all. Frozen matrices are cut and gathered like the others, in the compute dtype; every rank holds the frozen vectors and,
+// with keeps_units, all frozen matrices. The unit of an f32 head is gathered in f32, and cast for the layers that read the compute dtype. Without
 // f32 masters (Masters::kNone) the shards are in the compute dtype, and those of norm weights and biases in f32. Tails
 // (Masters::kTail) would be of no use, because an f32 shard has as many bytes and the same numbers.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -71,14 +73,17 @@ class FsdpStore : public TrainingStore {
     // (vector_elements) f32: the norms and biases among this rank's elements; empty with f32 masters.
     Tensor own_vectors;
     UnitBuffers buffers;
-    Tensor residual;         // (ranks * shard) f32; empty without error feedback
-    Tensor replica_payload;  // (shard), what is sent to the replicas; empty if that is grad
+    int64_t frozen_shard = 0;  // elements per rank
+    Tensor frozen;             // (frozen_shard) in the compute dtype; empty with keeps_units
+    Tensor residual;           // (ranks * shard) f32; empty without error feedback
+    Tensor replica_payload;    // (shard), what is sent to the replicas; empty if that is grad
     std::string gather_name, scatter_name;
   };
   // Memory that units use in turn; state_ has the unit that uses it now.
   struct Slot {
-    Tensor full;  // (ranks * the largest unit's shard)
-    Pending gather;
+    Tensor full;    // (ranks * the largest unit's shard)
+    Tensor frozen;  // the same for the frozen matrices
+    Pending gather, frozen_gather;
     bool is_gathering = false;
   };
   struct GradSlot {
@@ -89,11 +94,13 @@ class FsdpStore : public TrainingStore {
   };
 
   std::vector<ParamShard> held_shards() override;
+  std::vector<ParamShard> frozen_shards() override;
   void wait_memory() override;
   void end_memory_step() override;
   bool is_in_f32(int unit) const { return unit == config_.f32_unit && config_.compute != DType::f32; }
   void cut_units();
   void make_slots();
+  void make_frozen(Arena& arena);
   Tensor own_shard(const Tensor& full, int64_t shard) const;
   void start_gather(int unit);
   void wait_gather(size_t slot);
@@ -104,7 +111,7 @@ class FsdpStore : public TrainingStore {
   // Invalidates all gathered weights; forget_gathered() because the masters have changed.
   void drop_gathered();
   void forget_gathered();
-  // The range of parameter `id` that rank `rank` holds.
+  // The range of a trained parameter or of a frozen matrix that rank `rank` holds.
   Range range_of(int id, int rank) const;
 
   Communicator& shard_;
@@ -112,6 +119,7 @@ class FsdpStore : public TrainingStore {
   Stream& stream_;
   std::vector<Unit> units_;
   Arena shards_, grads_, vectors_, copies_, full_grads_, payloads_;
+  std::optional<Arena> frozen_;  // shards, vectors and slots
   std::vector<Slot> slots_;
   std::vector<GradSlot> grad_slots_;
 };

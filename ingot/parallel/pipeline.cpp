@@ -56,7 +56,7 @@ Pipeline::Pipeline(const Transformer& model, const PipelineConfig& config, Commu
               shape.ranks, shape.stages());
   activations_ = make_route(group, 1, "pp activations", stream);
   gradients_ = make_route(group, -1, "pp gradients", stream);
-  list_ = pipeline_schedule(shape, rank_);
+  list_ = schedule(shape);
   choose_plans();
   Arena measure("pipeline plan", arena_memory());
   make_memory(measure);
@@ -239,6 +239,22 @@ LossSums Pipeline::perform(const PipelineOp& op, const ExecutorStep& step) {
   return {};
 }
 
+std::vector<PipelineOp> Pipeline::schedule(const PipelineShape& shape) const {
+  std::vector<PipelineOp> list = pipeline_schedule(shape, rank_);
+  drop_unused(list);
+  return list;
+}
+
+// Leaves out gradients that flow only to frozen parameters.
+void Pipeline::drop_unused(std::vector<PipelineOp>& list) const {
+  std::erase_if(list, [&](const PipelineOp& op) {
+    const UnitRange own = units(op.chunk);
+    if (op.kind == Kind::kSendGradient) return !model_.trains_below(own.first);
+    const bool is_backward = op.kind == Kind::kReceiveGradient || op.kind == Kind::kBackward;
+    return is_backward && !model_.trains_below(own.end);
+  });
+}
+
 // Makes a new list only if the number of micro-batches changes (a batch ramp), or for step.only.
 const std::vector<PipelineOp>& Pipeline::list_for(const ExecutorStep& step) {
   PipelineShape shape = config_.shape;
@@ -246,11 +262,12 @@ const std::vector<PipelineOp>& Pipeline::list_for(const ExecutorStep& step) {
   pipeline_->ideal_bubble = shape.bubble();
   if (step.only >= 0) {
     other_list_ = lone_micro_schedule(shape, rank_, step.only);
+    drop_unused(other_list_);
     other_micros_ = 0;
     return other_list_;
   }
   if (step.micros == config_.shape.micros) return list_;
-  if (step.micros != other_micros_) other_list_ = pipeline_schedule(shape, rank_);
+  if (step.micros != other_micros_) other_list_ = schedule(shape);
   other_micros_ = step.micros;
   return other_list_;
 }

@@ -116,6 +116,8 @@ class Pipeline final : public Executor {
   bool meets_new_documents(const ExecutorStep& step);
   int64_t graph_key(PipelineOp::Kind kind, int chunk, int64_t micro) const;
   const std::vector<PipelineOp>& list_for(const ExecutorStep& step);
+  std::vector<PipelineOp> schedule(const PipelineShape& shape) const;
+  void drop_unused(std::vector<PipelineOp>& list) const;
 
   void expect(Inbox& inbox, const Route& route, PipelineOp::Kind kind, const std::vector<PipelineOp>& list);
   void post(Inbox& inbox);

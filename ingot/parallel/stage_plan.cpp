@@ -125,6 +125,7 @@ double median_s(const std::function<void()>& call) {
 ModelConfig with_one_block(ModelConfig model) {
   model.layers = 1;
   model.dropout = 0;
+  model.lora.targets = {};  // they may name other blocks
   return model;
 }
 

@@ -40,14 +40,14 @@ std::vector<ModelPart> model_parts(const ModelConfig& c) {
     }
     return spec.name.find(".attention.") == std::string::npos ? mlp : linears;
   };
-  const auto flops = [](int64_t weights) { return 6.0 * static_cast<double>(weights); };
   const ParamList params = parameters_of(c);
   for (const ParamSpec& spec : params.specs()) {
     ModelPart& part = part_of(spec);
     part.parameters += elements_without_padding(spec);
-    if (spec.role == ParamRole::kMatrix) part.flops_per_token += flops(spec.elements());
+    if (spec.role == ParamRole::kMatrix)
+      part.flops_per_token += flops_per_weight(params, spec) * static_cast<double>(spec.elements());
   }
-  head.flops_per_token = flops(c.vocab * c.width);
+  head.flops_per_token = (c.lora.rank > 0 ? 4.0 : 6.0) * static_cast<double>(c.vocab * c.width);
   std::vector<ModelPart> parts{embedding, linears, {"attention", 0, c.attention_flops_per_token()},
                                mlp,       norms,   head};
   if (scalars.parameters > 0) parts.insert(parts.end() - 1, scalars);

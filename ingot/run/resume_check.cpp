@@ -69,6 +69,7 @@ constexpr std::pair<std::string_view, ResumeClass> kClasses[] = {
     {"model.input_mix", kModel},
     {"model.skips", kModel},
     {"model.value_embeddings", kModel},
+    {"lora.*", kModel},
     {"data.train", kSource},
     {"data.mix", kText},
     {"data.val", kSource},

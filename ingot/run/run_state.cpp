@@ -156,6 +156,7 @@ void RunState::start() {
 
 void RunState::resume() {
   changes->require_state(trainer);
+  if (config.model.lora.rank > 0) read_start_weights(config.train.init_from, trainer);
   const TextHashes before = restore(*resumed);
   changes->require_text(before, text());
   times.spent_before_s = saved.spent_s;

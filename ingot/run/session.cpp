@@ -61,8 +61,11 @@ void Session::say_hello() {
   const Layout& layout = run_.trainer.layout();
   const ModelConfig& model = layout.model->config();
   console.line(fmt::format(
-      "model {} layers x {} wide, {} heads, context {}: {} parameters, {} in {}", model.layers, model.width,
+      "model {} layers x {} wide, {} heads, context {}: {} parameters{}, {} in {}", model.layers, model.width,
       model.heads, model.context, format_count(static_cast<double>(model.parameters())),
+      model.lora.rank == 0 ? ""
+                           : fmt::format(" ({} of adapters are trained)",
+                                         format_count(static_cast<double>(model.trained_parameters()))),
       ingot::name(config.precision.compute), matmul_engine(config.precision.compute, config.train.device)));
   const DataShard& data_shard = layout.data_shard;
   if (run_.world.size() > 1)

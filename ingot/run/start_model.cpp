@@ -24,6 +24,7 @@ struct Start {
   ModelConfig model;   // resolved
   std::string source;  // the file that says so
   std::string tokenizer;
+  std::string folder;
 };
 
 bool is_free(std::string_view key) { return std::ranges::find(kFreeModelKeys, key) != kFreeModelKeys.end(); }
@@ -61,6 +62,10 @@ void take_model(ConfigBuilder& builder, const Start& start) {
   config.model.init_std = before.init_std;
   config.model.matrix_init_std = before.matrix_init_std;
   config.model.head_init_std = before.head_init_std;
+  config.model.lora = before.lora;
+  // Every checkpoint of adapters refers to the folder.
+  config.train.init_from =
+      before.lora.rank > 0 ? fs::absolute(start.folder).lexically_normal().string() : start.folder;
   if (builder.set_by_user("data.tokenizer").empty()) config.data.tokenizer = start.tokenizer;
 }
 
@@ -70,7 +75,6 @@ Start start_of(const ConfigBuilder& builder, RunConfig& config) {
                visible_text(fmt::format("warning: {}: {}; passed over", checkpoint.string(), what)));
   };
   const ModelFolder folder = read_model_folder(config.train.init_from, report);
-  config.train.init_from = folder.path.string();
   const fs::path tokenizer = folder.path / "tokenizer.json";
   if (builder.set_by_user("data.tokenizer").empty() && !path_exists(tokenizer))
     fail(ErrorKind::kData,
@@ -78,14 +82,18 @@ Start start_of(const ConfigBuilder& builder, RunConfig& config) {
          folder.path.string());
   return {.model = folder.config.resolved(),
           .source = folder.config_path.string(),
-          .tokenizer = tokenizer.string()};
+          .tokenizer = tokenizer.string(),
+          .folder = folder.path.string()};
 }
 
 Start resumed_start(const fs::path& config_path) {
   ConfigBuilder saved;
   saved.add_toml(read_file(config_path), config_path.string());
   const RunConfig& config = saved.config();
-  return {.model = config.model, .source = config_path.string(), .tokenizer = config.data.tokenizer};
+  return {.model = config.model,
+          .source = config_path.string(),
+          .tokenizer = config.data.tokenizer,
+          .folder = config.train.init_from};
 }
 
 }  // namespace

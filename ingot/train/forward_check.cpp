@@ -46,7 +46,7 @@ std::unique_ptr<ForwardCheck> ForwardCheck::make(const RunConfig& config, const 
   const bool is_exact =
       config.precision.compute == DType::f32 && config.precision.fp8.recipe == Fp8Recipe::kNone;
   const bool has_masters = !params.is_sharded() && params.masters() == Masters::kF32 &&
-                           model.tp().count == 1 && config.parallel.pp == 1;
+                           config.model.lora.rank == 0 && model.tp().count == 1 && config.parallel.pp == 1;
   if (config.head.raw_ce_every == 0 || is_exact || !has_masters || config.model.dropout > 0 ||
       config.train.device != Device::kCpu)
     return nullptr;

@@ -21,6 +21,7 @@ std::vector<OptimParam> optimizer_params(TrainingStore& store, uint64_t seed, co
     const bool is_shard = store.is_sharded(), is_first = spec.is_sharded() || tp.rank == 0;
     params.push_back(
         {.name = spec.name,
+         .id = shard.id,
          .role = spec.role,
          .shape = !is_shard          ? spec.shape
                   : spec.is_vector() ? Shape{n}

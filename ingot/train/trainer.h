@@ -121,6 +121,7 @@ class Trainer {
   };
   std::vector<ArenaUse> arenas() const;
 
+  const RunConfig& config() const { return config_; }
   Layout& layout() { return layout_; }
   const Layout& layout() const { return layout_; }
   TrainingStore& params() { return *layout_.params; }

@@ -59,7 +59,7 @@ nb::dict arrays(PythonTrainer& trainer, nb::handle owner, const std::function<Te
   nb::dict all;
   const std::vector<ParamSpec>& specs = trainer.params().list().specs();
   for (size_t id = 0; id < specs.size(); ++id)
-    all[specs[id].name.c_str()] = array_of(tensor(static_cast<int>(id)), owner);
+    if (specs[id].is_trained) all[specs[id].name.c_str()] = array_of(tensor(static_cast<int>(id)), owner);
   return all;
 }
 
@@ -68,7 +68,9 @@ nb::dict arrays(PythonTrainer& trainer, nb::handle owner, const std::function<Te
 nb::dict train(const std::string& source, const std::vector<std::string>& data,
                const std::vector<std::string>& settings, const std::string& out, bool is_resume,
                const nb::object& on_line) {
-  const RunConfig config = python_config(source, data, settings);
+  const RunConfig config =
+      python_config(source, data, settings,
+                    is_resume ? std::optional(std::filesystem::path(out) / "config.toml") : std::nullopt);
   std::atomic<bool> is_told_to_end = false;
   std::mutex mutex;
   std::vector<std::string> lines;

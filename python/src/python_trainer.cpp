@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "ingot/checkpoint/checkpoint.h"
 #include "ingot/comm/mesh.h"
 #include "ingot/config/config_toml.h"
 #include "ingot/console/console.h"
@@ -11,6 +12,7 @@
 #include "ingot/parallel/parallelize.h"
 #include "ingot/run/record/run_folder.h"
 #include "ingot/run/run_eval.h"
+#include "ingot/run/start_model.h"
 
 namespace ingot {
 namespace {
@@ -38,11 +40,13 @@ const RunConfig& ready(const RunConfig& config) {
 }  // namespace
 
 RunConfig python_config(const std::string& source, const std::vector<std::string>& data,
-                        const std::vector<std::string>& settings) {
+                        const std::vector<std::string>& settings,
+                        const std::optional<std::filesystem::path>& resumed_config) {
   ConfigBuilder builder;
   builder.add_source(source);
   if (!data.empty()) builder.add_texts("data.train", data, "data");
   for (const std::string& setting : settings) builder.add_override(setting, "set");
+  complete_from_start(builder, resumed_config);
   const RunConfig& config = builder.build();
   if (config.data.train.empty()) fail(ErrorKind::kUsage, "no text to train on: give data=");
   check_layout(config, 1);
@@ -61,6 +65,7 @@ PythonTrainer::PythonTrainer(const RunConfig& config)
       plan_(config_) {
   threads_ = num_threads();
   trainer_.initialise();
+  if (!config_.train.init_from.empty()) read_start_weights(config_.train.init_from, trainer_);
 }
 
 // OpenMP keeps the number of threads for each thread that calls it, and the trainer's memory is laid out for one number.

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -17,9 +18,11 @@
 
 namespace ingot {
 
-// source: a preset or a TOML file; data: as --data; settings: "key=value", as --set.
+// source: a preset or a TOML file; data: as --data; settings: "key=value", as --set; resumed_config: config.toml of a run that
+// is resumed.
 RunConfig python_config(const std::string& source, const std::vector<std::string>& data,
-                        const std::vector<std::string>& settings);
+                        const std::vector<std::string>& settings,
+                        const std::optional<std::filesystem::path>& resumed_config = std::nullopt);
 
 struct PythonStep {
   int64_t step = 0;  // 1 for the first one

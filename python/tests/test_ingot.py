@@ -170,3 +170,18 @@ def test_ctrl_c_saves_before_it_is_raised(text, tmp_path):
     assert child.returncode != 0 and "KeyboardInterrupt" in errors
     assert json.loads((tmp_path / "run/run.json").read_text())["status"] == "interrupted"
     assert list((tmp_path / "run/checkpoints").glob("step-*"))
+
+
+def test_adapters_of_a_model_on_disk(text, tmp_path):
+    ingot.train("tiny-llama", data=text, set=SMALL, out=tmp_path / "base")
+    start = {"train.init_from": str(tmp_path / "base"), "train.batch_size": 4, "optimizer.lr": 0.01, "sample.count": 0}
+    whole = ingot.Trainer("tiny-llama", data=text, set=start)
+    lora = {**start, "lora.rank": 4, "train.steps": 12}
+    adapted = ingot.Trainer("tiny-llama", data=text, set=lora)
+    assert adapted.evaluate()["loss"] == whole.evaluate()["loss"]
+    assert {name.rsplit(".", 1)[1] for name in adapted.weights()} == {"lora_a", "lora_b"}
+    ingot.train("tiny-llama", data=text, set=lora, out=tmp_path / "run")
+    assert not list((tmp_path / "run").rglob("model.safetensors"))
+    resumed = ingot.train("tiny-llama", data=text, set={**lora, "train.steps": 16}, out=tmp_path / "run", resume=True)
+    assert resumed["steps"] == 16
+    assert resumed["loss"] < whole.evaluate()["loss"]

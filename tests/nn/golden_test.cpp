@@ -107,7 +107,7 @@ class Golden : public ::testing::TestWithParam<std::tuple<const char*, DType>> {
     return all;
   }
   void load() {
-    read_hf_tensors(weights, model, masters());
+    read_hf_tensors(weights, hf_tensors(model), masters());
     store.refresh_compute(stream);
   }
   // Returns the tolerance, a multiple of PyTorch's own rounding error in float32 or in 16 bits.
@@ -124,7 +124,7 @@ class Golden : public ::testing::TestWithParam<std::tuple<const char*, DType>> {
   void expect_tensors(const std::vector<Tensor>& ours, const std::string& prefix, double tolerance,
                       bool is_rms, std::optional<double> scalar_tolerance = {}) {
     for (SafetensorsSource& source :
-         hf_sources(model, [&](int id) { return ours[static_cast<size_t>(id)]; })) {
+         hf_sources(hf_tensors(model), [&](int id) { return ours[static_cast<size_t>(id)]; })) {
       const SafetensorsEntry* want = values.find(prefix + source.name);
       if (!want) continue;  // zeros that only Hugging Face has
       std::vector<float> got;

@@ -184,6 +184,80 @@ TEST_F(HfFolder, ACheckpointOfIngotIsAStartToo) {
   EXPECT_NEAR(loss(outcome.checkpoint, text), loss(first.checkpoint, text), 1e-6);
 }
 
+std::vector<std::string> with_adapters(int steps) {
+  return {"lora.rank=4", "optimizer.lr=0.01", fmt::format("train.steps={}", steps), "optimizer.ema=0.5",
+          "lora.targets=['blocks.*.mlp.*', 'blocks.1.attention.qkv']"};
+}
+
+// A checkpoint has the adapters alone. What reads it as a model gets them merged with the folder's weights.
+TEST_F(HfFolder, AdaptersAreTrainedAndMerged) {
+  for (const char* name : {"qwen3", "gpt2"}) {
+    const fs::path from = golden_folder(name), to = folder / name;
+    const TrainOutcome outcome = train(start_config(from, with_adapters(12)), to);
+    EXPECT_THAT(said, HasSubstr("of adapters are trained"));
+    EXPECT_FALSE(fs::exists(outcome.checkpoint / kSafetensorsName));
+    const SafetensorsFile adapters(outcome.checkpoint / "adapter_model.safetensors");
+    for (const SafetensorsEntry& tensor : adapters.tensors())
+      EXPECT_THAT(tensor.name, AllOf(HasSubstr("base_model.model."), HasSubstr(".lora_"))) << name;
+    const nlohmann::json peft = nlohmann::json::parse(read_file(outcome.checkpoint / "adapter_config.json"));
+    EXPECT_EQ(peft["base_model_name_or_path"], fs::absolute(from).lexically_normal().string());
+    EXPECT_EQ(peft["fan_in_fan_out"], name == std::string("gpt2"));
+    const double before = loss(from, text), after = loss(outcome.checkpoint, text);
+    EXPECT_LT(after, before - 0.1);
+    for (const LoadedWeights weights : {LoadedWeights::kTrained, LoadedWeights::kAveraged}) {
+      const fs::path whole = folder / fmt::format("{}-{}", name, static_cast<int>(weights));
+      export_hf(to, whole, {.weights = weights}, [](const fs::path&, const std::string&) {});
+      const double exported = loss(whole, text);
+      if (weights == LoadedWeights::kTrained) {
+        EXPECT_NEAR(exported, after, 1e-6);
+      }
+      EXPECT_LT(exported, before - 0.05);
+      EXPECT_THAT(start_config(whole).model.lora.rank, 0);
+    }
+  }
+}
+
+TEST_F(HfFolder, ARunOfAdaptersResumesOnTheSameFolder) {
+  const fs::path from = copy_of("qwen3");
+  const TrainOutcome whole = train(start_config(from, with_adapters(6)), folder / "whole");
+  RunConfig config = start_config(from, with_adapters(6));
+  config.train.stop_at = 3;
+  train(config, folder / "parts");
+  config.train.stop_at = 0;
+  const TrainOutcome parts = train(config, folder / "parts", true);
+  for (const char* file : {"adapter_model.safetensors", "optimizer.safetensors"})
+    EXPECT_EQ(read_file(parts.checkpoint / file), read_file(whole.checkpoint / file)) << file;
+  EXPECT_THAT(start_refusal(ErrorKind::kUsage, whole.checkpoint, {"lora.rank=2"}),
+              AllOf(HasSubstr("has the adapters alone"), HasSubstr("ingot export")));
+  fs::remove_all(from);
+  try {
+    loss(whole.checkpoint, text);
+    FAIL() << "the frozen weights are gone";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kData);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr(whole.checkpoint.string()), HasSubstr(from.string())));
+  }
+}
+
+TEST_F(HfFolder, AdaptersNeedAModelAndMatchingTargets) {
+  const auto refused = [&](const std::vector<std::string>& keys) {
+    return start_refusal(ErrorKind::kUsage, golden_folder("qwen3"), keys);
+  };
+  EXPECT_THAT(refused({"lora.rank=4", "lora.targets=blocks.2.*"}),
+              AllOf(HasSubstr("lora.targets selects no linear"), HasSubstr("blocks.0.attention.qkv")));
+  RunConfig alone = config(DType::f32);
+  alone.model.lora.rank = 4;
+  try {
+    alone.validate();
+    FAIL() << "there is no model to adapt";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("lora.rank = 4"), HasSubstr("--init")));
+  }
+  ConfigBuilder builder;
+  builder.add_override("lora.targets=blocks.*");
+  EXPECT_THROW(builder.build(), Error);
+}
+
 TEST_F(HfFolder, AFolderThatIsNotAWholeModelIsRefused) {
   const fs::path model = copy_of("qwen3");
   fs::remove(model / "model-00002-of-00003.safetensors");

@@ -26,6 +26,13 @@ Activation activation_of(MlpKind kind) {
 
 }  // namespace
 
+std::vector<int> BlockLayers::adapters() const {
+  std::vector<int> params;
+  for (const LinearLayer* layer : linears())
+    for (const LinearLayer& part : layer->adapter) params.push_back(part.weight);
+  return params;
+}
+
 BlockLayers declare_block(ParamList& params, const ModelConfig& config, int index, const TensorParallel& tp,
                           const Fp8LinearConfig& fp8, std::vector<std::string>& fp8_tensors) {
   const int unit = index + 1;
@@ -49,7 +56,9 @@ BlockLayers declare_block(ParamList& params, const ModelConfig& config, int inde
   const auto declare = [&](LinearSpec spec) {
     spec.unit = unit;
     spec.prefix = l.prefix + spec.prefix;
-    return declare_linear(params, spec, tp);
+    LinearLayer layer = declare_linear(params, spec, tp);
+    if (config.lora.adapts(spec.prefix)) declare_adapter(layer, params, spec, config.lora, tp);
+    return layer;
   };
   const auto projection = [&](const char* name, int64_t in) {
     return declare({.prefix = name,

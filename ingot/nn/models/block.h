@@ -33,6 +33,7 @@ struct BlockLayers {
     if (!has_attention) return {&up, &down};
     return {&qkv, &proj, &up, &down};
   }
+  std::vector<int> adapters() const;  // their parameters
 };
 
 // The values that blocks hand on. Outside the model's first and last stage a block may need all of them.

@@ -119,6 +119,15 @@ ModelLayers declare_model(ParamList& params, const ModelConfig& config, const Te
   layers.final_norm = declare_norm(params, unit, "head.norm", config);
   if (!config.is_tied)
     layers.head = params.add(table_spec(config, tp, "head.weight", ParamRole::kHead, unit));
+  if (config.lora.rank == 0) return layers;
+  std::vector<int> adapters;
+  for (const BlockLayers& block : layers.blocks)
+    for (const int id : block.adapters()) adapters.push_back(id);
+  if (adapters.empty())
+    fail(ErrorKind::kUsage,
+         "lora.targets selects no linear; the first is {}attention.qkv, and the last {}mlp.down",
+         layers.blocks.front().prefix, layers.blocks.back().prefix);
+  params = params.training(adapters);
   return layers;
 }
 
@@ -140,12 +149,51 @@ int64_t ModelConfig::parameters() const {
   return total;
 }
 
-double ModelConfig::flops_per_token() const {
-  int64_t weights = vocab * width;  // the head's
+int64_t ModelConfig::trained_parameters() const {
+  int64_t total = 0;
   const ParamList params = parameters_of(*this);
+  for (const ParamSpec& spec : params.specs()) total += spec.is_trained ? elements_without_padding(spec) : 0;
+  return total;
+}
+
+namespace {
+
+// Returns the first unit of which backward computes anything. Parameters are in the order of their units.
+int first_trained_unit(const ParamList& params) {
   for (const ParamSpec& spec : params.specs())
-    if (spec.role == ParamRole::kMatrix) weights += spec.full_shape().elements();
-  return 6.0 * static_cast<double>(weights) + attention_flops_per_token();
+    if (spec.is_trained) return spec.unit;
+  return params.units();
+}
+
+}  // namespace
+
+double flops_per_weight(const ParamList& params, const ParamSpec& matrix) {
+  return 2 + (matrix.unit >= first_trained_unit(params) ? 2 : 0) + (matrix.is_trained ? 2 : 0);
+}
+
+double ModelConfig::flops_per_token() const {
+  const ParamList params = parameters_of(*this);
+  double flops = (lora.rank > 0 ? 4.0 : 6.0) * static_cast<double>(vocab * width);  // the head's
+  for (const ParamSpec& spec : params.specs())
+    if (spec.role == ParamRole::kMatrix)
+      flops += flops_per_weight(params, spec) * static_cast<double>(spec.full_shape().elements());
+  return flops + attention_flops_per_token();
+}
+
+double ModelConfig::attention_flops_per_token() const {
+  const int first = lora.rank == 0 ? 0 : first_trained_unit(parameters_of(*this));
+  double seen = 0;  // twice the mean number of keys, summed over the blocks; a third of it without backward
+  for (int64_t l = 0; l < layers; ++l) {
+    const int64_t keys = window_of(l) > 0 ? std::min(context, 2 * window_of(l)) : context;
+    if (has_attention(l)) seen += static_cast<double>(keys) / (l + 1 < first ? 3 : 1);
+  }
+  return 6.0 * static_cast<double>(heads * head_dim) * seen;
+}
+
+bool LoraConfig::adapts(const std::string& linear) const {
+  if (rank == 0) return false;
+  return targets.empty() ||
+         std::ranges::any_of(targets, [&](const auto& pattern) { return matches_pattern(linear, pattern); });
 }
 
 StreamValues begin_stream(Builder& b, const ModelLayers& layers) {

@@ -44,6 +44,8 @@ ModelLayers declare_model(ParamList& params, const ModelConfig& config, const Te
 
 // The parameters of a resolved config on one tensor-parallel rank.
 ParamList parameters_of(const ModelConfig& config, const TensorParallel& tp = {});
+// The FLOPs per token and weight of the products with a block's matrix.
+double flops_per_weight(const ParamList& params, const ParamSpec& matrix);
 // The elements of a whole parameter, without the padding of tables.
 int64_t elements_without_padding(const ParamSpec& spec);
 

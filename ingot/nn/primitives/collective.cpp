@@ -80,7 +80,8 @@ class AddPartialGradient final : public Primitive {
   std::string name() const override { return "add_partial_gradient"; }
   void run(const Operands& t) const override {
     t.ctx.region.sum("partial gradient", t.in(0), t.ctx.stream);
-    accumulate(t.gradient(0), t.in(0), t.ctx.stream);
+    const Tensor sum = t.in(0);
+    accumulate(t.gradient(0).reshape(sum.shape), sum, t.ctx.stream);
   }
   void check(const PlacedOp& p) const override {
     p.expect_in(0, Placement::kPartial);
@@ -116,8 +117,8 @@ ValueId zeros(Builder& b, ValueId value) {
 }
 
 PartialGradient::PartialGradient(Builder& b, int param, int64_t elements, bool is_partial)
-    : b_(b), param_(param) {
-  if (param < 0 || !is_partial) return;
+    : b_(b), param_(b.spec().trains(param) ? param : -1) {
+  if (param_ < 0 || !is_partial) return;
   value_ = zeros(b, b.value("partial", DType::f32, {elements}, Placement::kPartial));
 }
 

@@ -1,4 +1,5 @@
-// Linear layers: y (N, out) = x (N, in) · wᵀ + b, whose weights are split over the tensor-parallel ranks.
+// Linear layers: y (N, out) = x (N, in) · wᵀ + b, whose weights are split over the tensor-parallel ranks. With an adapter
+// (LoRA: Hu et al. 2021, arXiv:2106.09685) y = x · wᵀ + (alpha / rank) (x · aᵀ) · bᵀ + bias, where a and b are trained.
 #pragma once
 
 #include "ingot/nn/fp8_linear.h"
@@ -13,10 +14,17 @@ struct LinearLayer {
   Split split = Split::kOutputs;
   bool is_bias_activated = false;  // the activation after it adds the bias
   Fp8Linear fp8 = {};
+  float scale = 1;                        // multiplies x · wᵀ
+  bool is_whole = false;                  // every tensor-parallel rank has all of the weight
+  std::vector<LinearLayer> adapter = {};  // a (rank, in) and b (out, rank); empty: none
 };
 
 // Declares prefix.weight (out, in) and, with has_bias, prefix.bias (out), which starts at zero.
 LinearLayer declare_linear(ParamList& params, const LinearSpec& spec, const TensorParallel& tp);
+// Declares the layer's adapter prefix.lora_a (rank, in), which starts with PEFT's standard deviation of 1 / sqrt(3 in), and
+// prefix.lora_b (out, rank), which starts at zero. spec: the layer's own.
+void declare_adapter(LinearLayer& layer, ParamList& params, const LinearSpec& spec, const LoraConfig& lora,
+                     const TensorParallel& tp);
 // Makes it train in FP8 if the config converts it, and appends the names of its tensors to `tensors`.
 void use_fp8(LinearLayer& layer, const ParamList& params, const Fp8LinearConfig& config,
              const TensorParallel& tp, std::vector<std::string>& tensors);

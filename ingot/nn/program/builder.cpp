@@ -7,6 +7,7 @@
 #include "ingot/core/error.h"
 #include "ingot/nn/primitives/collective.h"
 #include "ingot/nn/primitives/elementwise.h"
+#include "ingot/nn/program/passes.h"
 
 namespace ingot {
 
@@ -97,6 +98,29 @@ void BackwardRule::give_to(ValueId of, ValueId gradient) {
 ValueId BackwardRule::gradient_like(ValueId of, Placement placement) {
   const Value from = b[of];
   return b.value("d " + from.name, from.dtype, from.shape, placement);
+}
+
+void drop_unused_gradients(Builder& builder, size_t border, ValueId result) {
+  std::vector<bool> is_read(builder.values().size());
+  if (result != kNoValue) is_read[static_cast<size_t>(result)] = true;
+  std::vector<Op>& ops = builder.ops();
+  for (size_t i = ops.size(); i-- > 0;) {
+    Op& op = ops[i];
+    for (int& id : op.gradients)
+      if (!builder.spec().trains(id)) id = -1;
+    if (i < border) continue;
+    const bool is_used = std::ranges::any_of(op.gradients, [](int id) { return id >= 0; }) ||
+                         std::ranges::any_of(op.out, [&](ValueId id) {
+                           return id != kNoValue && is_read[static_cast<size_t>(id)];
+                         });
+    if (!is_used) {
+      op.primitive = nullptr;
+      continue;
+    }
+    for (const ValueId id : op.in)
+      if (id != kNoValue) is_read[static_cast<size_t>(id)] = true;
+  }
+  std::erase_if(ops, [](const Op& op) { return !op.primitive; });
 }
 
 void differentiate(Builder& builder, Gradients& gradients) {

@@ -38,8 +38,11 @@ struct BuildSpec {
   CacheShape caches = {};   // a pass of generation has caches; its B is 1, and its T the number of tokens
   RecomputePlan plan = {};  // its blocks begin with first_block
   int first_block = 0;
+  const ParamList* params = nullptr;  // of the model; null if all are trained
 
   int64_t tokens() const { return B * T; }
+  // True if parameter `id` is not absent (-1) and not frozen.
+  bool trains(int id) const { return id >= 0 && (!params || (*params)[id].is_trained); }
   // True if products on the device take their elementwise neighbours (ops/linear_fused.h).
   bool fuses_products() const { return joins_products && device == Device::kCuda && tp.count == 1; }
   // True if the linears of a half of a block leave their FP8 codes for backward.

@@ -133,7 +133,9 @@ void check_gradients(const std::vector<Op>& ops, const ParamList& params, UnitRa
       if (id >= 0) is_written[static_cast<size_t>(id)] = true;
   for (size_t p = 0; p < is_written.size(); ++p) {
     const ParamSpec& spec = params.specs()[p];
-    if (!is_written[p] && units.first <= spec.unit && spec.unit < units.end)
+    if (!spec.is_trained && is_written[p])
+      fail(ErrorKind::kInternal, "an operation writes the gradient of {}, which is frozen", spec.name);
+    if (spec.is_trained && !is_written[p] && units.first <= spec.unit && spec.unit < units.end)
       fail(ErrorKind::kInternal, "no operation writes the gradient of {}", spec.name);
   }
   check_reductions(ops, params);

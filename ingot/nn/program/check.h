@@ -54,7 +54,7 @@ class PlacedOp {
 
 // Throws for a list that breaks a rule.
 void check_placements(const std::vector<Op>& ops, const std::vector<Value>& values, const ParamList& params);
-// Throws for a training list that writes no gradient of a parameter of its units, or that does not start the reduction of a
+// Throws for a training list that writes no gradient of a trained parameter of its units or one of a frozen parameter, or that does not start the reduction of a
 // unit's gradients exactly once, after all of them.
 void check_gradients(const std::vector<Op>& ops, const ParamList& params, UnitRange units);
 

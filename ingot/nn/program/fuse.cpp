@@ -19,7 +19,8 @@ void fuse(Builder& builder, bool adds_in_products) {
   while (has(1)) {
     Op& op = builder.ops().emplace_back(std::move(ops[next++]));
     if (fuses_products && has(1) && takes_bias(op, ops[next])) ++next;
-    if (fuses_products && has(2) && takes_gelu(op, ops[next], ops[next + 1])) ++next;
+    const bool has_one_reader = has(1) && readers[static_cast<size_t>(ops[next].out[0])] == 1;
+    if (fuses_products && has(2) && has_one_reader && takes_gelu(op, ops[next], ops[next + 1])) ++next;
     if (!has(1) || !is_add(ops[next])) continue;
     const ValueId x = ops[next].in[0], delta = ops[next].in[1], sum = ops[next].out[0];
     if (fuses_products && adds_in_products && op.out[0] == delta &&

@@ -1,5 +1,5 @@
 // The passes that derive a program from the operations of a forward pass, in this order: fuse, differentiate (builder.h),
-// recompute, call_store, observe_amaxes, assign_addresses.
+// drop_unused_gradients, recompute, call_store, observe_amaxes, assign_addresses.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,10 @@ namespace ingot {
 // (BuildSpec::fuses_products) a product and its bias, its GELU, or the addition of the residual stream. The table is part of
 // the numerics: a joined operation rounds once. adds_in_products: false for generation, whose products read weights only.
 void fuse(Builder& builder, bool adds_in_products);
+
+// Removes from the backward pass, which begins at operation `border`, the gradients of frozen parameters and all operations of
+// which then neither a parameter's gradient nor `result` depends. result: a gradient that the caller reads, or kNoValue.
+void drop_unused_gradients(Builder& builder, size_t border, ValueId result);
 
 // Inserts into the backward pass, which begins at operation `border`, the operations that make again what the plan does not
 // keep.

@@ -33,7 +33,8 @@ class OpenGradients final : public Primitive {
     const std::vector<ParamSpec>& specs = params.held().specs();
     for (size_t p = 0; p < specs.size(); ++p) {
       const bool is_zeroed = specs[p].is_overwritten ? !has_products_ : old == OldGradients::kAll;
-      if (specs[p].unit == unit_ && is_zeroed) fill_zero(params.grad(static_cast<int>(p)), t.ctx.stream);
+      if (specs[p].unit == unit_ && specs[p].is_trained && is_zeroed)
+        fill_zero(params.grad(static_cast<int>(p)), t.ctx.stream);
     }
   }
 
@@ -80,16 +81,16 @@ class StoreCalls {
  private:
   void backward() {
     b_.set_cause(Cause::kBackward);
-    std::vector<size_t> end(static_cast<size_t>(units_.end), border_);  // by unit: behind its last operation
+    end_.assign(static_cast<size_t>(units_.end), border_);
     for (size_t i = border_; i < old_.size(); ++i)
-      if (old_[i].cause == Cause::kBackward) end[static_cast<size_t>(old_[i].scope.unit)] = i + 1;
+      if (old_[i].cause == Cause::kBackward) end_[static_cast<size_t>(old_[i].scope.unit)] = i + 1;
     opened_ = -1;
     reduce_what_forward_finished();
     int unit = units_.end - 1;
     begin(unit);
     for (size_t i = border_; i < old_.size(); ++i) {
       keep(i, block_);
-      for (; unit >= units_.first && i + 1 >= end[static_cast<size_t>(unit)]; begin(--unit))
+      for (; unit >= units_.first && i + 1 >= end_[static_cast<size_t>(unit)]; begin(--unit))
         if (opened_ == unit) add(std::make_shared<StartReduction>(unit), unit, block_);
     }
   }
@@ -112,7 +113,8 @@ class StoreCalls {
   void begin(int unit) {
     const bool is_block = unit > 0 && unit >= units_.first && !(unit == units_.end - 1 && has_head());
     block_ = is_block ? unit - 1 : -1;
-    if (is_block && unit > units_.first) prefetch(unit - 1, block_);
+    if (is_block && unit > units_.first && end_[static_cast<size_t>(unit - 1)] > border_)
+      prefetch(unit - 1, block_);
   }
   bool has_head() const {
     return std::ranges::any_of(old_, [&](const Op& op) { return op.scope.unit > 0 && op.scope.block < 0; });
@@ -140,8 +142,9 @@ class StoreCalls {
   const ParamList& params_;
   UnitRange units_;
   std::vector<Op> old_;
-  int opened_ = -1;  // the unit whose gradients are open in this section
-  int block_ = -1;   // the block whose backward pass has begun; -1: none
+  std::vector<size_t> end_;  // by unit: behind its last operation in backward; border_ if it has none
+  int opened_ = -1;          // the unit whose gradients are open in this section
+  int block_ = -1;           // the block whose backward pass has begun; -1: none
 };
 
 }  // namespace

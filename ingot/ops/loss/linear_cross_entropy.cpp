@@ -212,8 +212,9 @@ class HeadPass {
     return begin > 0 || out_.adds_dw || zeroes_dw(out_, config_, scratch_);
   }
 
-  // Rows [v, v_end) of dw = dᵀ · x, or +=
+  // Rows [v, v_end) of dw = dᵀ · x, or +=; nothing without dw.
   void add_dw(const Tensor& d, const Tensor& x, int64_t v, int64_t v_end, bool adds) const {
+    if (!out_.dw) return;
     const Tensor dw = out_.dw.rows(v, v_end);
     if (!scratch_.dw_part) return scaled_matmul(dw, d, x, MatmulForm::kTN, d_factor(x_scale_), adds, stream_);
     const Tensor part = scratch_.dw_part.rows(0, v_end - v);
@@ -324,7 +325,7 @@ void plan_fp8_on_device(const LinearCrossEntropyOut& out, const LinearCrossEntro
   plan_fp8_exchange(in, config, scratch, static_cast<bool>(out.dx), stream);
   if (!out.dx) return;
   product(N * Vp + Vp * C + static_cast<double>(out.dx.bytes()));
-  product(N * Vp + N * C + (out.adds_dw ? 2 : 1) * static_cast<double>(out.dw.bytes()));
+  if (out.dw) product(N * Vp + N * C + (out.adds_dw ? 2 : 1) * static_cast<double>(out.dw.bytes()));
 }
 
 void check_operands(const LinearCrossEntropyOut& out, const LinearCrossEntropyIn& in,
@@ -351,7 +352,7 @@ void check_operands(const LinearCrossEntropyOut& out, const LinearCrossEntropyIn
               "linear_cross_entropy: only kRecompute filters tiles, got filter {}", config.filter);
   if (!out.dx) return;
   check_tensor(out.dx, out.dx.dtype, in.x.shape, "linear_cross_entropy: dx");
-  check_tensor(out.dw, DType::f32, in.w.shape, "linear_cross_entropy: dw");
+  if (out.dw) check_tensor(out.dw, DType::f32, in.w.shape, "linear_cross_entropy: dw");
 }
 
 }  // namespace

@@ -127,6 +127,7 @@ class Fp8HeadPass {
   }
   // Rows [v, v + W) of dw = dᵀ x, or +=, over tokens [n, n_end); turned (W, n_end - n).
   void add_dw(const Tensor& turned, int64_t v, int64_t n, int64_t n_end) const {
+    if (!out_.dw) return;
     const Fp8Operand x = x_operand(scratch_.x8_turned.columns(n, n_end));
     const int64_t W = turned.dim(0), step = scratch_.dw_part ? scratch_.dw_part.dim(0) : W;
     for (int64_t k = 0; k < W; k += step) {

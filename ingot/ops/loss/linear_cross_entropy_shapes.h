@@ -27,7 +27,7 @@ inline int64_t chunk_tokens(const LinearCrossEntropyConfig& config, int64_t N) {
 // filter leaves products out.
 inline bool zeroes_dw(const LinearCrossEntropyOut& out, const LinearCrossEntropyConfig& config,
                       const LinearCrossEntropyScratch& scratch) {
-  return !out.adds_dw && (scratch.dw_part || config.filter > 0);
+  return out.dw && !out.adds_dw && (scratch.dw_part || config.filter > 0);
 }
 
 }  // namespace ingot

@@ -162,7 +162,8 @@ void qk_norm_gain_backward(const Tensor& dy, const QkGains& d_gains, const Tenso
   if (span.plans()) return;
   check_heads(dy, op, "dy");
   check_gains(gains, dy, op);
-  check_gains(d_gains, dy, op);
+  const bool has_sums = d_gains.q || d_gains.k;
+  if (has_sums) check_gains(d_gains, dy, op);
   check_tensor(raw, dy.dtype, dy.shape, "qk_norm_gain_backward: raw");
   check_tensor(rstd, DType::f32, {dy.dim(0), dy.dim(1), dy.dim(2)}, "qk_norm_gain_backward: rstd");
   const int64_t D = dy.dim(3), parts = row_sum_parts(dy.device);
@@ -182,7 +183,11 @@ void qk_norm_gain_backward(const Tensor& dy, const QkGains& d_gains, const Tenso
   INGOT_DISPATCH(dy.dtype, T, {
     parallel_ranges(dy.dim(0) * dy.dim(1), kGrainRows, [&](int thread, int64_t begin, int64_t end) {
       const HeadView<T> gradients(dy);
-      float *q_partial = q_sum.partial(thread), *k_partial = k_sum.partial(thread);
+      // Without gradients of the gains the terms are left in the scratch.
+      const auto terms = [&](RowSum& sum, int64_t i) {
+        return has_sums ? sum.partial(thread) : part(i).template as<float>() + thread * D;
+      };
+      float *q_partial = terms(q_sum, 0), *k_partial = terms(k_sum, 1);
       float* turned = part(2).template as<float>() + thread * D;
       for_each_head_of(dy, begin, end, [&](int64_t b, int64_t t, int64_t h, int64_t index) {
         T* g = gradients.at(b, t, h);
@@ -194,6 +199,7 @@ void qk_norm_gain_backward(const Tensor& dy, const QkGains& d_gains, const Tenso
       });
     });
   });
+  if (!has_sums) return;
   q_sum.finish();
   k_sum.finish();
 }

@@ -368,6 +368,7 @@ void qk_norm_gain_backward(const Tensor& dy, const QkGains& d_gains, const Tenso
         },
         dy, raw, q, k);
   });
+  if (!d_gains.q) return;
   add_row_parts(d_gains.q, partials, parts, stream);
   add_row_parts(d_gains.k, partials + parts * rows.D, parts, stream);
 }

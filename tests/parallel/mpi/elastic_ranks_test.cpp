@@ -60,6 +60,16 @@ TEST(Elastic, ARunWithoutF32MastersResumesInOtherLayouts) {
   }
 }
 
+// A checkpoint has the adapters alone.
+TEST(Elastic, ARunOfAdaptersResumesInAnyLayout) {
+  RunConfig config = with_adapters(for_stages(llama()), {"blocks.3.*", "blocks.5.attention.*"});
+  config.model.kv_heads = 1;
+  config.model.dropout = 0;
+  config.optimizer.ema = 0.9;
+  expect_undisturbed(config, {shards(), stages(4, PipelineKind::kOneFOneB), sharing(4), ParallelConfig{},
+                              sharing_of_shards(), shards(true)});
+}
+
 TEST(Elastic, AveragesResumeToo) {
   RunConfig config = llama();
   config.optimizer.ema = 0.9;

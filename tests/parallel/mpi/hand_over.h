@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ingot/checkpoint/checkpoint.h"
+#include "ingot/checkpoint/hf_weights.h"
 #include "ingot/core/file.h"
 #include "ingot/data/tokenizer/tokenizer.h"
 #include "tests/parallel/mpi/ranks_fixture.h"
@@ -75,7 +76,8 @@ inline void expect_undisturbed(const RunConfig& config, const std::vector<Parall
     if (step > 0) {
       resume(run, checkpoint);
       const fs::path again = save(run, folder.path / fmt::format("again-{}", step), step);
-      for (const char* file : {"model.safetensors", "optimizer.safetensors", "trainer.json"})
+      for (const char* file :
+           {weights_name(*run.trainer.layout().model), "optimizer.safetensors", "trainer.json"})
         EXPECT_EQ(read_file(again / file), read_file(checkpoint / file)) << file << " at step " << step;
     }
     for (const double loss : run.losses(kPart)) got.push_back(loss);

@@ -38,9 +38,10 @@ inline SgdStep sgd_step(Training& run) {
     values.emplace_back(g.as<float>(), g.as<float>() + g.elements());
   }
   if (trainer.layout().mesh->world->size() > 1) values = assembled(params, values);
-  for (size_t id = 0; id < values.size(); ++id) {
-    for (float& value : values[id]) value *= static_cast<float>(result.grad_correction);
-    step.gradients[params.list()[static_cast<int>(id)].name] = std::move(values[id]);
+  const std::vector<ParamShard> shards = params.shards();
+  for (size_t i = 0; i < values.size(); ++i) {
+    for (float& value : values[i]) value *= static_cast<float>(result.grad_correction);
+    step.gradients[params.list()[shards[i].id].name] = std::move(values[i]);
   }
   trainer.update(result);
   spoil_old_gradients(trainer);

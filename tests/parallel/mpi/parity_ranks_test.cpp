@@ -54,6 +54,64 @@ TEST(Parity, TheWholeSpeedRunMatchesOneRank) {
   }
 }
 
+// Adapters of a frozen model: of all linears, and of some of the blocks, so that the first stages have none.
+TEST(Parity, AdaptersMatchOneRank) {
+  std::vector<ParallelConfig> layouts{replicas(),
+                                      shards(),
+                                      shards(true),
+                                      replicas_of_shards(),
+                                      sharing(4),
+                                      sharing(2, false),
+                                      stages(8, PipelineKind::kOneFOneB),
+                                      stages(8, PipelineKind::kGpipe)};
+  if (world->size() == 2) layouts.push_back(stages(2, PipelineKind::kInterleaved, 2));
+  if (world->size() >= 4) {
+    layouts.push_back(sharing_of_shards());
+    layouts.push_back(stages(world->size() / 2, PipelineKind::kOneFOneB, 1, 2));
+    ParallelConfig stages_of_shards = stages(2, PipelineKind::kOneFOneB);
+    std::swap(stages_of_shards.dp, stages_of_shards.fsdp);
+    layouts.push_back(stages_of_shards);
+  }
+  const std::vector<std::vector<std::string>> all_targets{{}, {"blocks.4.*", "blocks.5.mlp.down"}};
+  for (const bool is_llama : {false, true})
+    for (const std::vector<std::string>& targets : all_targets)
+      for (const ParallelConfig& layout : layouts) {
+        RunConfig config = for_stages(is_llama ? llama() : gpt2());
+        config.model.dropout = 0;
+        config.model.is_tied = is_llama;
+        config.model.init_std = 0.1;  // the frozen table must tell tokens apart
+        config.model.matrix_init_std = 0.05;
+        config = with_adapters(config, targets);
+        config.optimizer.lr = 3e-3;
+        config.parallel = layout;
+        expect_one_rank_curve(config, kF32, is_llama ? "LLaMA" : "GPT-2");
+      }
+}
+
+TEST(Parity, AdaptersInOtherPrecisionsAndRulesMatchOneRank) {
+  for (const ParallelConfig& layout :
+       {replicas(), shards(), sharing(2), sharing_of_shards(), stages(2, PipelineKind::kOneFOneB, 1, 2)}) {
+    RunConfig config = for_stages(llama());
+    config.model.kv_heads = 1;  // tensor-parallel ranks share the keys and values, and their adapter's rows
+    config.model.has_qkv_bias = true;
+    config.model.init_std = 0.1;
+    config.model.matrix_init_std = 0.05;
+    config = with_adapters(config);
+    config.activations.policy = RecomputePolicy::kSelective;
+    config.optimizer.lr = 3e-3;
+    config.parallel = layout;
+    expect_one_rank_curve(config, kF32, "selective");
+    RunConfig muon = with_muon(config, DType::f32);
+    muon.parallel.muon_payload = DType::f32;
+    expect_one_rank_curve(muon, kF32, "muon");
+    config.precision.compute = DType::bf16;
+    config.optimizer.ema = 0.9;
+    expect_one_rank_curve(config, 2 * kBf16, "bf16");
+    config.precision.master = Masters::kNone;
+    expect_one_rank_curve(config, 2 * kBf16, "without f32 masters");
+  }
+}
+
 // Fewer kv-heads than tensor-parallel ranks, and everything that the layers around them may have.
 RunConfig with_shared_heads(int64_t kv_heads) {
   RunConfig config = llama();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ingot/core/philox.h"
+#include "ingot/core/staging.h"
 #include "ingot/optim/rules/rule_list.h"
 #include "ingot/parallel/parallelize.h"
 #include "ingot/parallel/stage_plan.h"
@@ -66,6 +67,12 @@ inline RunConfig with_muon(RunConfig c, DType iteration) {
   matrices.rule.options.set(&Muon::Options::newton_schulz_dtype, iteration);
   matrices.lr = 0.01;
   c.optimizer.groups = {matrices};
+  return c;
+}
+
+// Trains adapters of all linears, or of those of the given names.
+inline RunConfig with_adapters(RunConfig c, std::vector<std::string> targets = {}) {
+  c.model.lora = {.rank = 8, .alpha = 16, .targets = std::move(targets)};
   return c;
 }
 
@@ -145,6 +152,30 @@ inline RunConfig for_stages(RunConfig c) {
   return c;
 }
 
+// Adapters start at zero, where half of their gradients are zero too. This moves them elsewhere, by the place of each element in
+// its parameter.
+inline void move_adapters(Trainer& trainer) {
+  Stream& stream = *trainer.layout().stream;
+  TrainingStore& params = trainer.params();
+  params.expand_masters(stream);
+  Staging staging;
+  for (const ParamShard& shard : params.shards()) {
+    const ParamSpec& spec = params.list()[shard.id];
+    const Tensor values = shard.values();
+    if (!spec.name.ends_with(".lora_b") || shard.elements() == 0) continue;
+    float* w = staging.room(values).as<float>();
+    for (const Rect& rect : rects_of(spec, shard.begin, shard.end))
+      for (int64_t i = 0; i < rect.elements(); ++i) {
+        const int64_t row = rect.row + i / rect.columns, column = rect.column + i % rect.columns;
+        const RandomKey key{.seed = 7, .purpose = Purpose::kSample, .stream = 3, .step = 0};
+        const uint32_t word = random_word(key, static_cast<uint64_t>(row * spec.full_shape()[1] + column));
+        *w++ = static_cast<float>(word % 1000) * 1e-4f - 0.05f;
+      }
+    staging.write(values, stream);
+  }
+  params.refresh_compute(stream);
+}
+
 // A trainer on chained_tokens(), on this rank only or, with a mesh, on all ranks.
 struct Training {
   explicit Training(const RunConfig& c) : Training(c, parallelize(c)) {}
@@ -161,6 +192,7 @@ struct Training {
                 .reader = trainer.layout().data_shard.rank,
                 .prefetch = 1}) {
     trainer.initialise();
+    if (config.model.lora.rank > 0) move_adapters(trainer);
   }
   std::vector<double> losses(int steps = kSteps) {
     std::vector<double> all;

@@ -145,6 +145,8 @@ INSTANTIATE_TEST_SUITE_P(
                       AsyncRanks{"fp8_tensors", with_fp8(laid_out(deep(llama()), tensors()))},
                       AsyncRanks{"tensors_of_shards",
                                  laid_out(deep(with_muon(gpt2(), DType::f32), 2), sharing_of_shards())},
+                      AsyncRanks{"adapters_of_shards", with_adapters(sharded(llama()), {"blocks.2.*"})},
+                      AsyncRanks{"adapters_in_stages", with_adapters(in_stages(llama(), all_stages()))},
                       AsyncRanks{"documents_on_shards", with_documents(sharded(llama()))},
                       AsyncRanks{"dropout_on_shards", dropping(recomputing(sharded(llama())))},
                       AsyncRanks{"dropout_on_tensors", dropping(laid_out(deep(gpt2()), tensors()))},

@@ -81,6 +81,9 @@ INSTANTIATE_TEST_SUITE_P(
                       DeviceShards{"payload_of_replicas",
                                    with_feedback(with_payload(tiny(gpt2()), DType::bf16)), 2},
                       DeviceShards{"kept", keeping_units(tiny(llama()))},
+                      DeviceShards{"adapters", with_adapters(tiny(llama()), {"blocks.1.*"})},
+                      DeviceShards{"kept_adapters", keeping_units(with_adapters(tiny(gpt2())))},
+                      DeviceShards{"fp8_adapters", with_adapters(in_fp8(tiny(llama())))},
                       DeviceShards{"replicas_of_shards", tiny(llama()), 2}),
     [](const auto& info) { return std::string(info.param.name); });
 

@@ -64,6 +64,7 @@ INSTANTIATE_TEST_SUITE_P(
         DeviceCase{"adafactor_of_replicas", deep(with_rule(gpt2(), "adafactor")), stages_of_replicas},
         DeviceCase{"adamw8bit_of_tensors", in_8bit(deep(llama())), stages_of_tensors},
         DeviceCase{"of_replicas", deep(gpt2()), stages_of_replicas},
+        DeviceCase{"adapters", with_adapters(deep(gpt2()), {"blocks.1.*"}), one_f_one_b},
         DeviceCase{"of_tensors", deep(llama()), stages_of_tensors},
         DeviceCase{"of_shards", deep(gpt2()), stages_of_shards}),
     [](const auto& info) { return std::string(info.param.name); });

@@ -73,6 +73,8 @@ INSTANTIATE_TEST_SUITE_P(
         DeviceCase{"adamw8bit_of_shards", in_8bit(tiny(gpt2())), sharing_of_shards},
         DeviceCase{"dense_head", with_head(tiny(gpt2()), HeadKind::kDense), sharing_tokens},
         DeviceCase{"recompute_head", with_head(tiny(llama()), HeadKind::kRecompute), sharing_tokens},
+        DeviceCase{"adapters", with_adapters(tiny(llama())), sharing_tokens},
+        DeviceCase{"adapters_of_shards", with_adapters(tiny(gpt2())), sharing_of_shards},
         DeviceCase{"bf16", in(tiny(llama()), DType::bf16), sharing_tokens},
         DeviceCase{"f16", in(tiny(gpt2()), DType::f16), sharing_tokens},
         DeviceCase{"stochastic", without_masters(tiny(llama())), sharing_tokens},
