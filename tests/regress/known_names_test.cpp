@@ -88,7 +88,8 @@ TEST(KnownNames, WhatIngotDoesOtherwiseOrLacksIsSaid) {
       {"pin_memory", "always go through pinned memory"},
       {"early_stopping", "does not stop by validation loss"},
       {"wandb.project", "ingot export-run RUN --wandb"},
-      {"train.lora_r", "no adapters"},
+      {"train.lora_r", "lora.rank"},
+      {"train.lora_dropout", "have no dropout"},
       {"packing", "always packed"},
       {"num-experts", "no mixture of experts"},
       {"context_parallel_size", "no context parallelism"},
@@ -101,8 +102,8 @@ TEST(KnownNames, WhatIngotDoesOtherwiseOrLacksIsSaid) {
       EXPECT_THAT(answer_to(name + "=1"), HasSubstr(answer)) << name;
     else
       EXPECT_THAT(unknown_key_hint(name), HasSubstr(answer)) << name;
-  EXPECT_THAT(known_names_refusal([] { ConfigBuilder().add_toml("[lora]\nr = 8\n", "run.toml"); }),
-              HasSubstr("[lora]: unknown section; Ingot has no adapters"));
+  EXPECT_THAT(known_names_refusal([] { ConfigBuilder().add_toml("[peft]\nr = 8\n", "run.toml"); }),
+              HasSubstr("[peft]: unknown section; lora.rank, lora.alpha and lora.targets train adapters"));
 }
 
 TEST(KnownNames, EveryAnswerIsAnExistingKey) {
