@@ -34,9 +34,8 @@ constexpr const char* kOptimizerName = "optimizer.safetensors";
 
 // The files of a checkpoint of Ingot that a loaded model is made of; the last has the moving averages.
 constexpr std::array<std::string_view, 9> kReadFiles{
-    "config.json",     "config.toml",         "tokenizer.json", "tokenizer_config.json",
-    kChatTemplateFile, kGenerationConfigName, kSafetensorsName, "adapter_model.safetensors",
-    kOptimizerName};
+    "config.json",         "config.toml",    "tokenizer.json", "tokenizer_config.json", kChatTemplateFile,
+    kGenerationConfigName, kSafetensorsName, kAdapterName,     kOptimizerName};
 std::span<const std::string_view> read_files(LoadedWeights weights) {
   return std::span(kReadFiles).first(kReadFiles.size() - (weights == LoadedWeights::kAveraged ? 0 : 1));
 }
@@ -185,6 +184,8 @@ TrainerState read_trainer_state(const fs::path& folder, const Json& json, const 
   if (json.contains("norm_rise_reported"))
     state.is_norm_rise_reported = field<int64_t>(json, "norm_rise_reported", path) != 0;
   if (json.contains("val_hash")) state.val_hash = field<uint64_t>(json, "val_hash", path);
+  if (json.contains("base_fingerprint"))
+    state.base_fingerprint = field<uint64_t>(json, "base_fingerprint", path);
   for (const auto& [begin, end] : state.excluded_samples)
     if (begin < 0 || end < begin)
       fail(ErrorKind::kData, "{}: \"excluded_samples\" has no range [{}, {}]; use another checkpoint",
@@ -274,7 +275,16 @@ StartWeights read_start_weights(const fs::path& path, Trainer& trainer) {
   return {.model_type = folder.model_type,
           .config_hash = XXH3_64bits(config.data(), config.size()),
           .tensors = weights.tensors(),
-          .files = weights.files().size()};
+          .files = weights.files().size(),
+          .fingerprint = weights_fingerprint(weights, model)};
+}
+
+void require_base(const fs::path& checkpoint, const fs::path& base, std::optional<uint64_t> trained_on,
+                  uint64_t found) {
+  if (trained_on == found) return;
+  fail(ErrorKind::kData,
+       "{}: its adapters were trained on other weights than those in {} now; put that folder back as it was",
+       checkpoint.string(), base.string());
 }
 
 namespace {
@@ -291,6 +301,9 @@ fs::path base_of(const ModelFolder& folder) {
 // Adds a checkpoint's adapters to the weights of its frozen model.
 void read_adapters(const ModelFolder& folder, LoadedWeights weights, const SafetensorsSet& base,
                    const Transformer& model, ParamStore& store) {
+  const fs::path state = folder.path / "trainer.json";
+  require_base(folder.path, folder.base, field<uint64_t>(read_json(state), "base_fingerprint", state),
+               weights_fingerprint(base, model));
   const Transformer adapted(folder.config.resolved(), DType::f32);
   const ParamList& params = adapted.params();
   std::map<int, std::vector<float>> memory;

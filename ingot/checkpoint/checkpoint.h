@@ -44,7 +44,12 @@ struct TrainerState {
   std::optional<uint64_t> val_hash = {};
   std::vector<double> recent_norms = {};  // Guard::norms; empty in older checkpoints
   bool is_norm_rise_reported = false;
+  std::optional<uint64_t> base_fingerprint = {};  // with lora.rank: weights_fingerprint of the frozen weights
 };
+
+// kData error unless the weights in `base` are those on which the adapters of a checkpoint were trained.
+void require_base(const std::filesystem::path& checkpoint, const std::filesystem::path& base,
+                  std::optional<uint64_t> trained_on, uint64_t found);
 
 // Writes and commits a checkpoint and returns its path on every rank. config_text becomes config.toml. All ranks
 // call it; only rank 0 has a store, the others pass null. Errors are those of CheckpointWriter, which also saves
@@ -75,6 +80,7 @@ struct StartWeights {
   std::string model_type;    // the folder's config.json says so
   uint64_t config_hash = 0;  // XXH3-64 of its config.json, or of the config.toml of a checkpoint of Ingot
   size_t tensors = 0, files = 0;
+  uint64_t fingerprint = 0;  // weights_fingerprint
 };
 
 // Starts the weights of a trainer from a folder's: each rank reads its own shards. Optimizer and step stay as they are.

@@ -98,6 +98,7 @@ std::string trainer_json(const TrainerState& state, Trainer& trainer) {
                {"norm_rise_reported", state.is_norm_rise_reported ? 1 : 0},
                {"excluded_samples", state.excluded_samples}};
   if (state.val_hash) json["val_hash"] = *state.val_hash;
+  if (state.base_fingerprint) json["base_fingerprint"] = *state.base_fingerprint;
   if (trainer.state().loss_scaler.is_dynamic())
     json["loss_scaler"] = scaler_numbers(trainer.state().loss_scaler);
   return json.dump(1) + "\n";

@@ -13,6 +13,7 @@
 #include "ingot/core/finite.h"
 #include "ingot/core/float16.h"
 #include "ingot/core/parallel.h"
+#include "ingot/formats/xxh3.h"
 #include "ingot/ops/cast.h"
 #include "ingot/ops/int8_matrix.h"
 
@@ -252,7 +253,20 @@ std::vector<HfTensor> hf_tensors(const Transformer& model, HfNames names) {
 }
 
 const char* weights_name(const Transformer& model) {
-  return model.config().lora.rank > 0 ? "adapter_model.safetensors" : kSafetensorsName;
+  return model.config().lora.rank > 0 ? kAdapterName : kSafetensorsName;
+}
+
+uint64_t weights_fingerprint(const SafetensorsSet& files, const Transformer& model) {
+  Xxh3 hash;
+  for (const HfTensor& t : hf_tensors(model)) {
+    if (t.param < 0) continue;
+    const std::span<const std::byte> bytes = readable_tensor(files, t).bytes;
+    const size_t some = std::min<size_t>(bytes.size(), 256);
+    hash.add(std::as_bytes(std::span(t.name)));
+    for (const size_t begin : {size_t{0}, (bytes.size() - some) / 2, bytes.size() - some})
+      hash.add(bytes.subspan(begin, some));
+  }
+  return hash.value();
 }
 
 std::vector<HfTensor> saved_tensors(const Transformer& model) {
@@ -285,7 +299,7 @@ std::vector<HfTensor> saved_tensors(const Transformer& model) {
   return adapters;
 }
 
-std::vector<SafetensorsSource> hf_sources(std::vector<HfTensor> tensors,
+std::vector<SafetensorsSource> hf_sources(const std::vector<HfTensor>& tensors,
                                           const std::function<Tensor(int)>& value) {
   std::vector<SafetensorsSource> sources;
   for (const HfTensor& t : tensors) {

@@ -41,12 +41,16 @@ std::vector<HfTensor> hf_tensors(const Transformer& model, HfNames names = HfNam
 std::vector<HfTensor> saved_tensors(const Transformer& model);
 
 // The file of a checkpoint that has them.
+inline constexpr const char* kAdapterName = "adapter_model.safetensors";
 const char* weights_name(const Transformer& model);
+
+// Returns a hash of the names of hf_tensors(model) and of a few numbers of each, which tells trained models apart.
+uint64_t weights_fingerprint(const SafetensorsSet& files, const Transformer& model);
 
 // Returns tensors as sources to write. value(id) returns a parameter's f32 values in its shape; it is
 // called when the tensor is written, and the values must stay valid until the next call. `value` may be
 // empty if the sources are not written.
-std::vector<SafetensorsSource> hf_sources(std::vector<HfTensor> tensors,
+std::vector<SafetensorsSource> hf_sources(const std::vector<HfTensor>& tensors,
                                           const std::function<Tensor(int)>& value);
 
 // kData error, naming file and tensor, for the first tensor that read_hf_tensors could not read because

@@ -112,7 +112,8 @@ void plan_data(const RunConfig& config, MemoryPlan& plan) {
 uint64_t message_bytes(const RunConfig& config, const ParamList& params) {
   const ParallelConfig& parallel = config.parallel;
   int64_t unit = 0;
-  for (int u = 0; u < params.units(); ++u) unit = std::max(unit, params.unit_elements(u));
+  for (int u = 0; u < params.units(); ++u)
+    unit = std::max({unit, params.unit_elements(u), params.frozen_elements(u)});
   const uint64_t unit_bytes = unsigned_of(unit) * sizeof(float);
   if (parallel.fsdp > 1) return unit_bytes;
   if (parallel.dp > 1) return std::max(unit_bytes, unsigned_of(parallel.bucket_mb) << 20);

@@ -171,9 +171,12 @@ std::unique_ptr<TrainingStore> make_memory(const RunConfig& config, Layout& rank
   return shards;
 }
 
-// Makes the store of this rank's weights. Its reductions run in the order in which they are added.
+// Makes the store of this rank's weights, those of its stages. Its reductions run in the order in which they are added.
 void make_store(const RunConfig& config, const StagePlan& plan, Layout& rank) {
   const Mesh& mesh = *rank.mesh;
+  if (mesh.pp->size() > 1)
+    rank.stage_list = std::make_unique<ParamList>(
+        rank.model->params().keeping([&](int unit) { return plan.keeps(mesh.pp->rank(), unit); }));
   rank.params = make_memory(config, rank);
   StoreRanks ranks{.data = among(*mesh.replicate), .shards = among(*mesh.shard), .tensor = among(*mesh.tp)};
   if (mesh.pp->size() > 1)
@@ -291,11 +294,7 @@ Layout parallelize(const RunConfig& config, Mesh& mesh, Backing backing,
 
   // Pipeline parallelism: this rank's units of the model.
   StagePlan plan;
-  if (mesh.pp->size() > 1) {
-    plan = agree_on_stages(config, rank, unit_costs);
-    rank.stage_list = std::make_unique<ParamList>(
-        rank.model->params().keeping([&](int unit) { return plan.keeps(mesh.pp->rank(), unit); }));
-  }
+  if (mesh.pp->size() > 1) plan = agree_on_stages(config, rank, unit_costs);
 
   // Sharding and replication of what is left, and the passes over it.
   make_store(config, plan, rank);
@@ -304,6 +303,30 @@ Layout parallelize(const RunConfig& config, Mesh& mesh, Backing backing,
   if (mesh.update->size() * mesh.replicate->size() > 1) rank.update_comm = make_update(config, rank);
   rank.step_group = find_step_group(rank);
   return rank;
+}
+
+void for_each_planned_store(const RunConfig& config,
+                            const std::function<void(const Layout&, const StagePlan&)>& f) {
+  const MeshShape shape = mesh_shape(config.parallel);
+  const ModelConfig model = config.model.resolved();
+  StagePlan plan;
+  if (shape.pp > 1) plan = plan_stages(model, config.parallel, nominal_unit_costs(model));
+  std::vector<std::unique_ptr<Transformer>> models(static_cast<size_t>(shape.tp));  // by tensor-parallel rank
+  for (int rank = 0; rank < shape.size(); ++rank) {
+    Mesh mesh = Mesh::planned(shape, rank);
+    Layout layout;
+    layout.mesh = &mesh;
+    layout.stream = std::make_unique<Stream>(stream_for(config.train.device, Backing::kAddresses));
+    std::unique_ptr<Transformer>& own = models[static_cast<size_t>(mesh.place.tp_rank)];
+    if (!own)
+      own = std::make_unique<Transformer>(model, config.precision.compute, config.head, config.precision.fp8,
+                                          tensor_parallel(*mesh.tp, config.parallel.splits_tokens));
+    layout.model = std::move(own);
+    make_store(config, plan, layout);
+    f(layout, plan);
+    layout.params.reset();
+    own = std::move(layout.model);
+  }
 }
 
 Layout parallelize(const RunConfig& config, Backing backing, const BlockExtension& extension) {

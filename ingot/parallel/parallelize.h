@@ -1,11 +1,13 @@
 // parallelize() composes the parallel strategies of a run in one place.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "ingot/comm/mesh.h"
 #include "ingot/config/config.h"
 #include "ingot/core/arena.h"
+#include "ingot/parallel/stage_plan.h"
 #include "ingot/train/layout.h"
 
 namespace ingot {
@@ -26,6 +28,10 @@ void check_layout(const RunConfig& config, int ranks);
 // extension: operations of a caller's own in every block.
 Layout parallelize(const RunConfig& config, Mesh& mesh, Backing backing = Backing::kMemory,
                    const std::vector<double>& unit_costs = {}, const BlockExtension& extension = {});
+
+// Calls f for every rank of a layout, with its mesh, model and store alone. The store has no memory (Backing::kAddresses).
+void for_each_planned_store(const RunConfig& config,
+                            const std::function<void(const Layout&, const StagePlan&)>& f);
 
 // The layout of a run on a single rank.
 Layout parallelize(const RunConfig& config, Backing backing = Backing::kMemory,

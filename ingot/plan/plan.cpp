@@ -14,6 +14,7 @@
 #include "ingot/memory/activation_budget.h"
 #include "ingot/memory/memory_check.h"
 #include "ingot/nn/models/model.h"
+#include "ingot/parallel/coverage.h"
 #include "ingot/parallel/parallelize.h"
 #include "ingot/parallel/stage_plan.h"
 #include "ingot/plan/machine_costs.h"
@@ -252,6 +253,7 @@ Plan make_plan(const RunConfig& given, const PlanTarget& target, const std::vect
   plan.parameters = model.parameters();
   plan.flops_per_token = model.flops_per_token();
   plan.model = model_parts(model);
+  if (config.parallel.ranks() > 1 && config.parallel.ranks() <= kMostCoveredRanks) check_coverage(config);
   plan_memory_of_ranks(target, plan);
 
   const int ranks = static_cast<int>(config.parallel.ranks());

@@ -136,6 +136,7 @@ void RunState::start() {
   const std::string& folder_of_start = config.train.init_from;
   if (folder_of_start.empty()) return;
   const StartWeights weights = read_start_weights(folder_of_start, trainer);
+  if (config.model.lora.rank > 0) saved.base_fingerprint = weights.fingerprint;
   folder.record().start = RunStart{.folder = folder_of_start,
                                    .model_type = weights.model_type,
                                    .config_hash = weights.config_hash,
@@ -156,8 +157,11 @@ void RunState::start() {
 
 void RunState::resume() {
   changes->require_state(trainer);
-  if (config.model.lora.rank > 0) read_start_weights(config.train.init_from, trainer);
+  const bool has_adapters = config.model.lora.rank > 0;
+  const std::string& base = config.train.init_from;
+  const uint64_t fingerprint = has_adapters ? read_start_weights(base, trainer).fingerprint : 0;
   const TextHashes before = restore(*resumed);
+  if (has_adapters) require_base(resumed->path, base, saved.base_fingerprint, fingerprint);
   changes->require_text(before, text());
   times.spent_before_s = saved.spent_s;
   if (const std::string& death = folder.record().death_before(); !death.empty()) console.line(death);

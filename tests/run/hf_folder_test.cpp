@@ -229,14 +229,26 @@ TEST_F(HfFolder, ARunOfAdaptersResumesOnTheSameFolder) {
     EXPECT_EQ(read_file(parts.checkpoint / file), read_file(whole.checkpoint / file)) << file;
   EXPECT_THAT(start_refusal(ErrorKind::kUsage, whole.checkpoint, {"lora.rank=2"}),
               AllOf(HasSubstr("has the adapters alone"), HasSubstr("ingot export")));
-  fs::remove_all(from);
-  try {
-    loss(whole.checkpoint, text);
-    FAIL() << "the frozen weights are gone";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kData);
-    EXPECT_THAT(error.what(), AllOf(HasSubstr(whole.checkpoint.string()), HasSubstr(from.string())));
-  }
+  const auto expect_refused = [&](const char* why) {
+    try {
+      loss(whole.checkpoint, text);
+      FAIL() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kData);
+      EXPECT_THAT(error.what(),
+                  AllOf(HasSubstr(whole.checkpoint.string()), HasSubstr(from.string()), HasSubstr(why)));
+    }
+  };
+  const fs::path moved = folder / "moved";
+  fs::rename(from, moved);
+  expect_refused("is not there");
+  RunConfig retrained = start_config(moved);
+  retrained.optimizer.lr = 0.01;
+  const TrainOutcome next = train(retrained, folder / "retrained");
+  export_hf(next.checkpoint, from, {}, [](const fs::path&, const std::string&) {});
+  expect_refused("were trained on other weights");
+  config.train.steps = 8;
+  EXPECT_THROW(train(config, folder / "parts", true), Error);
 }
 
 TEST_F(HfFolder, AdaptersNeedAModelAndMatchingTargets) {
