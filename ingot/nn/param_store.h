@@ -56,10 +56,9 @@ struct ParamSpec {
   TensorSlice slice = {};                // empty rows: every rank has the whole tensor
   int unit = 0;
   bool is_trained = true;  // false: frozen
-  int64_t offset =
-      0;  // in elements from the start of its unit; of a frozen matrix, of the unit's frozen matrices
-  int64_t vector_offset =
-      0;  // vectors only: elements from the start of its unit's vectors, trained or frozen
+  // In elements from the start of its unit's trained parameters, or of its frozen matrices.
+  int64_t offset = 0;
+  int64_t vector_offset = 0;  // vectors only: from the start of its unit's trained vectors, or frozen ones
 
   bool is_vector() const { return shape.rank() == 1; }
   int64_t elements() const { return shape.elements(); }

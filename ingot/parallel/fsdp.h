@@ -13,10 +13,11 @@
 // whole group (HSDP) sum their shards after the last micro-batch, also rounded, without error feedback.
 //
 // Norm weights and biases of a bf16 model, which layers read in f32, are small, so every rank holds
-// them all. Frozen matrices are cut and gathered like the others, in the compute dtype; every rank holds the frozen vectors and,
-// with keeps_units, all frozen matrices. The unit of an f32 head is gathered in f32, and cast for the layers that read the compute dtype. Without
-// f32 masters (Masters::kNone) the shards are in the compute dtype, and those of norm weights and biases in f32. Tails
-// (Masters::kTail) would be of no use, because an f32 shard has as many bytes and the same numbers.
+// them all. Frozen matrices are cut and gathered like the others, in the compute dtype; every rank holds the
+// frozen vectors and, with keeps_units, all frozen matrices. The unit of an f32 head is gathered in f32, and cast
+// for the layers that read the compute dtype. Without f32 masters (Masters::kNone) the shards are in the compute
+// dtype, and those of norm weights and biases in f32. Tails (Masters::kTail) would be of no use, because an f32
+// shard has as many bytes and the same numbers.
 #pragma once
 
 #include <cstdint>
