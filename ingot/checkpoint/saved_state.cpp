@@ -10,11 +10,6 @@
 namespace ingot {
 namespace {
 
-// Returns the range of a shard's first n elements that this rank writes; empty if another rank writes the shard.
-Range written_range(int64_t n, const Replicas& holders) {
-  return holders.count == 0 ? Range{0, 0} : split_range(n, holders.count, holders.index);
-}
-
 Replicas replicas_of(const Optimizer::State& state, const TrainingStore& params) {
   switch (state.scope) {
     case Optimizer::ReplicaScope::kNone:
@@ -34,14 +29,14 @@ Tensor rows_of(const Tensor& t, Range range) { return t ? t.rows(range.begin, ra
 SavedState::SavedState(Trainer& trainer) : trainer_(trainer) {
   TrainingStore& params = trainer.params();
   for (const ParamShard& shard : params.shards()) {
-    const int64_t copies = params.list()[shard.id].copies(shard.begin, shard.end);
-    const Range range = written_range(shard.elements() - copies, params.replicas(shard.id));
+    const Range range = params.written(shard);
     weights_[shard.id] = {shard, range, rows_of(shard.w, range), rows_of(shard.tail, range)};
   }
   for (const Optimizer::State& state : trainer.state().optimizer.states()) {
     const int64_t n = state.tensor.elements();
-    const Range range =
-        written_range(trainer.state().optimizer.saved_elements(state), replicas_of(state, params));
+    const Replicas holders = replicas_of(state, params);
+    const int64_t saved = trainer.state().optimizer.saved_elements(state);
+    const Range range = holders.count == 0 ? Range{0, 0} : split_range(saved, holders.count, holders.index);
     states_.push_back({range, state.tensor.reshape({n}).rows(range.begin, range.end)});
   }
 }

@@ -161,8 +161,16 @@ void TrainingStore::wait_gradients() {
 
 std::vector<ParamShard> TrainingStore::shards() {
   std::vector<ParamShard> shards = held_shards();
-  for (ParamShard& shard : shards) shard.is_counted = is_owner(shard.id);
+  for (ParamShard& shard : shards)
+    shard.is_counted = is_owner(shard.id) && (list()[shard.id].is_sharded() || ranks_.tensor.index == 0);
   return shards;
+}
+
+Range TrainingStore::written(const ParamShard& shard) const {
+  const Replicas holders = replicas(shard.id);
+  if (holders.count == 0) return {0, 0};
+  const int64_t copies = list()[shard.id].copies(shard.begin, shard.end);
+  return split_range(shard.elements() - copies, holders.count, holders.index);
 }
 
 Replicas TrainingStore::replicas(int id) const {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "ingot/core/arena.h"
+#include "ingot/core/parallel.h"
 #include "ingot/core/param_role.h"
 #include "ingot/core/rect.h"
 #include "ingot/core/stream.h"
@@ -100,8 +101,8 @@ class ParamList {
   int64_t unit_elements(int unit) const { return sizes_[static_cast<size_t>(unit)].trained; }
   int64_t elements() const;
   int64_t vector_elements(int unit) const { return sizes_[static_cast<size_t>(unit)].vectors; }
-  // The next three count frozen ones.
-  int64_t frozen_elements(int unit) const { return sizes_[static_cast<size_t>(unit)].frozen; }  // of matrices
+  // The next two count the elements of frozen matrices, and those of frozen vectors.
+  int64_t frozen_elements(int unit) const { return sizes_[static_cast<size_t>(unit)].frozen; }
   int64_t frozen_vectors(int unit) const { return sizes_[static_cast<size_t>(unit)].frozen_vectors; }
   bool has_frozen() const;
 
@@ -277,6 +278,8 @@ class TrainingStore : public ParamStore {
   // Makes master() of every parameter readable and writable until refresh_compute. Without f32 masters the gradients
   // are lost.
   virtual void expand_masters(Stream& stream) = 0;
+  // The elements of a shard, counted from its begin, that this rank writes to checkpoints.
+  Range written(const ParamShard& shard) const;
   // The ranks that hold the same shard of a parameter as this one, and the ranks that hold any shard of it.
   Replicas replicas(int id) const;
   Replicas shard_group(int id) const;

@@ -91,18 +91,14 @@ void check_coverage(const RunConfig& config, const std::function<void(HeldShard&
     }
     const int holders = tp.holders(layout.model->config().kv_heads, 1);
     for (const ParamShard& held : store.shards()) {
-      HeldShard part{rank_at(shape, place), held, store.replicas(held.id)};
+      HeldShard part{rank_at(shape, place), held, store.written(held)};
       if (change) change(part);
-      const auto& [rank, shard, writers] = part;
+      const auto& [rank, shard, written] = part;
       const ParamSpec& spec = store.list()[shard.id];
       Covers& cover = covers[static_cast<size_t>(shard.id)];
-      const int64_t own_end = shard.end - spec.copies(shard.begin, shard.end);
-      const bool is_counted = shard.is_counted && (spec.is_sharded() || tp.rank == 0) && place.replica == 0;
-      if (is_counted) add(cover.counted, spec, shard.begin, own_end);
-      if (writers.count > 0) {
-        const Range range = split_range(own_end - shard.begin, writers.count, writers.index);
-        add(cover.written, spec, shard.begin + range.begin, shard.begin + range.end);
-      }
+      if (shard.is_counted && place.replica == 0)  // replicas have equal norms
+        add(cover.counted, spec, shard.begin, shard.end - spec.copies(shard.begin, shard.end));
+      add(cover.written, spec, shard.begin + written.begin, shard.begin + written.end);
       const std::vector<Rect> rects = rects_of(spec, shard.begin, shard.end);
       replicas.add({shard.id, place.stage, place.shard, place.tp_rank}, spec, rank, rects);
       if (plan.is_shared(spec.unit) && (place.stage == 0 || place.stage + 1 == shape.pp))

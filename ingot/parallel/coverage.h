@@ -12,11 +12,11 @@ namespace ingot {
 
 inline constexpr int kMostCoveredRanks = 1024;
 
-// What one rank has of a parameter, and its part in writing it.
+// A rank of the world has this shard of a parameter, and writes a part of it.
 struct HeldShard {
-  int rank = 0;  // of the world
+  int rank = 0;
   ParamShard shard = {};
-  Replicas writers = {};  // TrainingStore::replicas
+  Range written = {};  // TrainingStore::written
 };
 
 // Throws a kInternal error that names the parameter unless

@@ -38,7 +38,7 @@ size_t vector_bytes(const ParamList& list, const FsdpConfig& config) {
   return arena_bytes(total, DType::f32, list.units());
 }
 
-constexpr int kWeightSlots = 3, kGradSlots = 2;  // which the blocks share
+constexpr int kWeightSlots = 3, kGradSlots = 2;  // the blocks share them
 
 // Embedding and head have a slot each; the blocks take turns in `slots` of them.
 size_t shared_slot(int unit, int units, int slots) {

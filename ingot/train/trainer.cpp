@@ -36,7 +36,7 @@ std::vector<OptimParam> optimizer_params(TrainingStore& store, uint64_t seed, co
          .compute = shard.compute,
          .g = shard.grad,
          .keeps_g = shard.is_overwritten,
-         .is_counted = shard.is_counted && is_first,
+         .is_counted = shard.is_counted,
          .is_added = is_first,
          .copies = spec.copies(shard.begin, shard.end)});
   }

@@ -68,6 +68,8 @@ TEST(Coverage, AThousandRanksAreCovered) {
   EXPECT_EQ(refusal(run(model, {.dp = 4, .fsdp = 16, .tp = 8, .pp = 2}), {}), "accepted");
 }
 
+constexpr const char* kQkv = "blocks.1.attention.qkv.weight";
+
 TEST(Coverage, PlantedMistakesAreNamed) {
   const RunConfig config = run(llama(), {.dp = 2, .fsdp = 2, .tp = 2, .pp = 2});
   ModelConfig resolved = config.model.resolved();
@@ -95,11 +97,14 @@ TEST(Coverage, PlantedMistakesAreNamed) {
   expect_named("counted in the norm", [&](HeldShard& part) {  // all shards begin one block early
     if (part.shard.id == up && part.shard.begin > 0) part.shard.begin -= 256;
   });
-  expect_named("written to a checkpoint", [&](HeldShard& part) {  // two ranks write the same part
-    if (here(part)) part.writers.index = 0;
+  // Two replicas write the first half of a shard, and none the second.
+  expect_named("written to a checkpoint", [&](HeldShard& part) {
+    const int64_t half = part.shard.elements() / 2;
+    if (here(part)) part.written = {0, half};
   });
-  expect_named("written to a checkpoint", [&](HeldShard& part) {  // nobody writes a shard
-    if (here(part)) part.writers.count = 0;
+  // No rank writes a shard.
+  expect_named("written to a checkpoint", [&](HeldShard& part) {
+    if (here(part)) part.written = {0, 0};
   });
   EXPECT_GT(found, 0);
   // The last stage has another part of the tied table than the first.
@@ -110,10 +115,11 @@ TEST(Coverage, PlantedMistakesAreNamed) {
               AllOf(HasSubstr("embedding.weight"), HasSubstr("the ends of a pipeline")));
   // Ranks of one kv-head do not know that they share it.
   EXPECT_THAT(refusal(run(llama(), {.tp = 4}),
-                      [](HeldShard& part) {
-                        if (part.rank == 3) part.shard.end -= 16;
+                      [&](HeldShard& part) {
+                        const bool is_qkv = specs[static_cast<size_t>(part.shard.id)].name == kQkv;
+                        if (part.rank == 3 && is_qkv) part.shard.end -= resolved.width;
                       }),
-              HasSubstr("coverage"));
+              AllOf(HasSubstr(kQkv), HasSubstr("ranks of one kv-head")));
 }
 
 }  // namespace

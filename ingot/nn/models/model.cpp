@@ -54,7 +54,7 @@ bool reads_from(const ModelLayers& layers, size_t block, int BlockLayers::*membe
 }
 
 // Calls f(value, name, table) for every value that blocks from `block` on, or the head, read of what came before, in the order
-// of the message. table: of value embeddings; null for a value (n, C) like the residual stream.
+// of the message. The table is that of a value embedding, and null for a value (n, C) like the residual stream.
 template <typename Stream, typename F>
 void for_each_handed_on(Stream& s, const ModelLayers& layers, size_t block, F&& f) {
   constexpr const EmbeddingSpec* kNone = nullptr;

@@ -38,7 +38,7 @@ struct BuildSpec {
   CacheShape caches = {};   // a pass of generation has caches; its B is 1, and its T the number of tokens
   RecomputePlan plan = {};  // its blocks begin with first_block
   int first_block = 0;
-  const ParamList* params = nullptr;  // of the model; null if all are trained
+  const ParamList* params = nullptr;  // the model's; null if it trains all
 
   int64_t tokens() const { return B * T; }
   // True if parameter `id` is not absent (-1) and not frozen.

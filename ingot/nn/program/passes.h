@@ -15,7 +15,7 @@ namespace ingot {
 void fuse(Builder& builder, bool adds_in_products);
 
 // Removes from the backward pass, which begins at operation `border`, the gradients of frozen parameters and all operations of
-// which then neither a parameter's gradient nor `result` depends. result: a gradient that the caller reads, or kNoValue.
+// which then neither a parameter's gradient nor `result` depends. The caller reads the gradient `result` (or kNoValue).
 void drop_unused_gradients(Builder& builder, size_t border, ValueId result);
 
 // Inserts into the backward pass, which begins at operation `border`, the operations that make again what the plan does not

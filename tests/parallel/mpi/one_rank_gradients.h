@@ -48,20 +48,27 @@ inline SgdStep sgd_step(Training& run) {
   return step;
 }
 
-// Returns |got - want| / |want|; 0 if both are zero.
-inline double relative_error(const std::vector<float>& got, const std::vector<float>& want) {
+// Returns |got - want| / size, by default the size of `want`; 0 if both are equal.
+inline double relative_error(const std::vector<float>& got, const std::vector<float>& want, double size = 0) {
   double errors = 0, squares = 0;
   for (size_t i = 0; i < want.size(); ++i) {
     const double w = static_cast<double>(want[i]), error = static_cast<double>(got[i]) - w;
     errors += error * error;
     squares += w * w;
   }
-  return errors == 0 ? 0 : std::sqrt(errors / squares);
+  return errors == 0 ? 0 : std::sqrt(errors) / (size > 0 ? size : std::sqrt(squares));
 }
 
-// The terms of a scalar's gradient cancel by chance, more on some versions of a library than on others. A wrong factor changes it
-// by half of its size or more.
-inline constexpr double kLeastScalarError = 0.02;
+// A scalar's gradient is a sum over all rows in which most terms cancel, so its own size does not tell that of its roundings. The
+// size of all scalars of the model does: their sums have terms of one kind, and cancel to different degrees.
+inline constexpr double kScalarTerms = 32;
+
+inline double size_of_scalars(const SgdStep& step) {
+  double squares = 0;
+  for (const auto& [name, gradient] : step.gradients)
+    if (gradient.size() == 1) squares += std::pow(static_cast<double>(gradient[0]), 2);
+  return std::sqrt(squares);
+}
 
 // Says what differs by more than a tolerance; "" if nothing does. Every gradient and the norm are
 // compared by themselves.
@@ -69,10 +76,10 @@ inline std::string difference(const SgdStep& got, const SgdStep& want, double to
   std::string text;
   const auto compare = [&](const std::string& what, const std::vector<float>& a,
                            const std::vector<float>& b) {
-    const double error = a.size() == b.size() ? relative_error(a, b) : HUGE_VAL;
     const bool is_scalar = what != "the norm" && b.size() == 1;
-    const double allowed =
-        is_scalar ? std::max(kLeastScalarError, kScalarCancellation * tolerance) : tolerance;
+    const double size = is_scalar ? size_of_scalars(want) : 0;
+    const double error = a.size() == b.size() ? relative_error(a, b, size) : HUGE_VAL;
+    const double allowed = is_scalar ? kScalarTerms * tolerance : tolerance;
     if (!(error <= allowed))
       text += fmt::format("{} differs by {:.3g} of its size, more than {:.3g}\n", what, error, allowed);
   };
@@ -88,16 +95,23 @@ inline std::string difference(const SgdStep& got, const SgdStep& want, double to
 inline void expect_planted_factors_are_found(const SgdStep& got, const SgdStep& want, double tolerance) {
   for (const int factor : {0, 2, world->size()}) {
     if (factor == 1) continue;
-    const auto expect_found = [&](SgdStep planted, const SgdStep& right, const std::string& what) {
-      planted.norm *= what == "the norm" ? factor : 1;
-      for (auto& [name, gradient] : planted.gradients)
-        for (float& value : gradient) value *= static_cast<float>(factor);
-      EXPECT_THAT(difference(planted, right, tolerance), ::testing::HasSubstr(what)) << "times " << factor;
+    const auto expect_found = [&](const SgdStep& planted, const SgdStep& right, const std::string& what) {
+      EXPECT_THAT(difference(planted, right, tolerance), ::testing::HasSubstr(what + " differs"))
+          << "times " << factor;
     };
-    expect_found({.norm = got.norm, .gradients = {}}, {.norm = want.norm, .gradients = {}}, "the norm");
+    expect_found({.norm = factor * got.norm, .gradients = {}}, {.norm = want.norm, .gradients = {}},
+                 "the norm");
+    SgdStep scalars{.norm = want.norm, .gradients = {}};  // a scalar is compared with all others
     for (const auto& [name, gradient] : want.gradients)
-      expect_found({.norm = got.norm, .gradients = {{name, got.gradients.at(name)}}},
-                   {.norm = want.norm, .gradients = {{name, gradient}}}, name);
+      if (gradient.size() == 1) scalars.gradients[name] = gradient;
+    for (const auto& [name, gradient] : want.gradients) {
+      SgdStep right = scalars;
+      right.gradients[name] = gradient;
+      SgdStep planted = right;
+      planted.gradients[name] = got.gradients.at(name);
+      for (float& value : planted.gradients[name]) value *= static_cast<float>(factor);
+      expect_found(planted, right, name);
+    }
   }
 }
 
