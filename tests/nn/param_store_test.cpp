@@ -117,7 +117,14 @@ TEST(TrainingStore, KnowsTheRanksThatHoldAParameter) {
   EXPECT_EQ(numbers(store.replicas(2)), std::pair(int64_t{2}, int64_t{1}));
   EXPECT_EQ(numbers(store.shard_group(2)), std::pair(int64_t{16}, int64_t{15}));
   EXPECT_FALSE(store.shards()[0].is_counted);
-  EXPECT_TRUE(store.shards()[1].is_counted);
+  EXPECT_FALSE(store.shards()[1].is_counted) << "the first tensor-parallel rank counts it";
+  EXPECT_TRUE(store.shards()[2].is_counted);
+  const auto written = [&](size_t i) {
+    const Range range = store.written(store.shards()[i]);
+    return std::pair{range.begin, range.end};
+  };
+  EXPECT_EQ(written(0), std::pair(int64_t{0}, int64_t{0}));
+  EXPECT_EQ(written(2), std::pair(int64_t{16}, int64_t{32})) << "the second of its two replicas";
 }
 
 }  // namespace
