@@ -17,10 +17,8 @@
 // message between stages. They are captured in a step whose messages go through the host, because that allocates memory.
 #pragma once
 
-#include <array>
-#include <functional>
 #include <memory>
-#include <set>
+#include <string>
 #include <vector>
 
 #include "ingot/comm/communicator.h"
@@ -29,7 +27,7 @@
 #include "ingot/parallel/stage_plan.h"
 #include "ingot/train/device_feed.h"
 #include "ingot/train/executor.h"
-#include "ingot/train/pass_graphs.h"
+#include "ingot/train/pass_runner.h"
 
 namespace ingot {
 
@@ -64,28 +62,26 @@ class Pipeline final : public Executor {
     Transformer::Saved saved;
     Pending activation, gradient;  // sends in flight from this rank
   };
-  // The groups for messages of one kind; each has the ranks of the pipeline. `staged` and `direct` carry tensors on a
-  // device and are null on the CPU; only `direct` may be used where the host waits for nothing.
-  struct Route {
+  // The messages of one kind: activations go to the next stage, gradients to the one before. They are received one at a time.
+  struct Link {
+    // Each group has the ranks of the pipeline. `staged` and `direct` carry tensors on a device and are null on the CPU; only
+    // `direct` may be used where the host waits for nothing.
     std::unique_ptr<Communicator> host, staged, direct;
-    Communicator& on(bool is_direct) const { return !direct ? *host : is_direct ? *direct : *staged; }
+    Communicator& group(bool is_direct) const { return !direct ? *host : is_direct ? *direct : *staged; }
+
+    int from = 0, to = 0;
+    Tensor memory = {};                // (elements) of the largest message that comes
+    std::vector<Shape> of_chunk = {};  // the message for each chunk of this rank
+    std::vector<Shape> shapes = {};    // of this step's messages, in order
+    size_t posted = 0;                 // of those
+    Tensor message = {};               // the one that was posted last, in the memory
+    Pending pending = {};
   };
-  static Route make_route(Communicator& group, int step, std::string name, Stream& stream);
-  // Messages of one kind from another stage, received one at a time.
-  struct Inbox {
-    Communicator* group = nullptr;
-    int from = 0;
-    Tensor memory;                // (elements) of the largest message
-    std::vector<Shape> of_chunk;  // the message for each chunk of this rank
-    std::vector<Shape> shapes;    // of this step's messages, in order
-    size_t posted = 0;            // of those
-    Tensor message;               // the one that was posted last, in the memory
-    Pending pending;
-  };
+  Link make_link(PipelineOp::Kind kind, std::string name, Stream& stream);
   struct Memory {
     std::vector<std::vector<Slot>> slots;  // per chunk
     std::vector<MicroBatch> batches;       // copies, per micro-batch of a step; first_rows may be longer
-    Tensor activation, gradient;           // buffers of the inboxes
+    Tensor activation, gradient;           // messages that are received
   };
   Memory make_memory(Arena& arena) const;
   std::vector<Slot> make_slots(Arena& arena, int chunk, const RecomputePlan& plan) const;
@@ -99,73 +95,44 @@ class Pipeline final : public Executor {
   void choose_plans();
   void choose_within_budget();
 
-  int stage(int chunk) const { return chunk * config_.shape.ranks + rank_; }
+  int stage(int chunk) const { return chunk * config_.shape.ranks + group_.rank(); }
   bool is_last(int stage) const { return stage + 1 == config_.shape.stages(); }
-  int next() const { return (rank_ + 1) % config_.shape.ranks; }
-  int previous() const { return (rank_ + config_.shape.ranks - 1) % config_.shape.ranks; }
-  UnitRange units(int chunk) const { return config_.plan.units(rank_, chunk); }
+  UnitRange units(int chunk) const { return config_.plan.units(group_.rank(), chunk); }
   Slot& slot(const PipelineOp& op);
-  MicroBatch batch(const ExecutorStep& step, int64_t micro);
-  // The elements of first_rows of a micro-batch that was read.
-  int64_t documents(int64_t micro) const {
-    return documents_.empty() ? 0 : documents_[static_cast<size_t>(micro)];
-  }
-  bool has_kernels(int64_t micro) const {
-    return documents_.empty() || documents_seen_.contains(documents(micro));
-  }
-  bool meets_new_documents(const ExecutorStep& step);
-  int64_t graph_key(PipelineOp::Kind kind, int chunk, int64_t micro) const;
-  const std::vector<PipelineOp>& list_for(const ExecutorStep& step);
+  const MicroBatch& batch(const ExecutorStep& step, int64_t micro);
+  MicroPass pass(const ExecutorStep& step, const PipelineOp& op);
+  bool waits_for_nothing(const ExecutorStep& step);
+  std::vector<PipelineOp> list_for(const ExecutorStep& step);
   std::vector<PipelineOp> schedule(const PipelineShape& shape) const;
   void drop_unused(std::vector<PipelineOp>& list) const;
 
-  void expect(Inbox& inbox, const Route& route, PipelineOp::Kind kind, const std::vector<PipelineOp>& list);
-  void post(Inbox& inbox);
-  void take(Inbox& inbox, const Tensor& t, Stream& stream);
+  void expect(Link& link, PipelineOp::Kind kind, const std::vector<PipelineOp>& list);
+  void post(Link& link);
+  void take(Link& link, const Tensor& t, Stream& stream);
+  Pending send(const Link& link, const Tensor& t);
   void bring_back(const Tensor& sums, int chunk, StepResultRing* results, Stream& stream);
   LossSums perform(const PipelineOp& op, const ExecutorStep& step);
-  void begin_graphs(const ExecutorStep& step);
-  void submit(const PipelineOp& op, const ExecutorStep& step,
-              const std::function<void(LayerContext&)>& passes);
   LossSums forward_pass(const PipelineOp& op, const ExecutorStep& step);
   void backward_pass(const PipelineOp& op, const ExecutorStep& step);
   void wait_for_sends();
-  StageClock& clock() { return clocks_[(runs_ - 1) % clocks_.size()]; }  // the current step's
   void report();
 
   const Transformer& model_;
   PipelineConfig config_;
   Communicator& group_;
-  int rank_;
-  // Separate groups of the same ranks, because messages within one group keep their order.
-  Route activations_, gradients_;
-  bool is_direct_ = false, has_run_ = false;  // is_direct_: of the current step
-  int64_t window_ = 0;                        // of the last step's attention
-  int64_t graph_micros_ = 0;                  // micro-batches of the step whose passes graphs_ holds
-  bool is_warm_ = false;                      // passes have run, so that libraries have chosen their kernels
-  bool has_graphs_ = false;                   // the current step runs as graphs
   DeviceFeed feed_;
-  PassGraphs graphs_{feed_, config_.batch.context};
-  std::array<StageClock, 2> clocks_;  // of this step and of the one before, which may still be under way
-  size_t runs_ = 0;                   // steps run
-  size_t in_flight_ = 0;              // of those, not reported yet
-  bool is_asynchronous_ = false;      // the last run
-  std::vector<PipelineOp> list_, other_list_;
+  PassRunner runner_{feed_, config_.batch.context, config_.has_graphs};
+  StageClock clock_;
+  std::vector<PipelineOp> list_;
   std::vector<RecomputePlan> plans_;  // per chunk
-  int64_t other_micros_ = 0;          // the number of micro-batches of other_list_
   std::unique_ptr<Arena> arena_;
   Memory memory_;
-  Inbox activation_inbox_, gradient_inbox_;
-  int64_t read_ = 0;  // micro-batches of the step read so far
-  bool has_documents_ = false;
-  // With documents on a device, where kernels and graphs hold for one number of elements of first_rows (0 without it). The
-  // vector has that of each micro-batch of the step, and is empty otherwise. The sets have those of earlier steps and
-  // evaluations.
-  std::vector<int64_t> documents_;
-  std::set<int64_t> documents_seen_, documents_evaluated_;
-  int64_t evaluated_ = 0;          // micro-batches evaluated since construction
-  LossSums sums_;                  // The last run added these for the units on this rank.
-  bool has_checked_loss_ = false;  // true if the last run checked tokens
+  Link activations_, gradients_;  // groups of their own, because messages within one group keep their order
+  // Of the current step, or the last one.
+  std::vector<MicroBatch> read_;  // the micro-batches that passes have needed so far
+  bool is_direct_ = false, is_asynchronous_ = false, has_checked_loss_ = false;
+  LossSums sums_;          // what the step added for the units on this rank
+  int64_t evaluated_ = 0;  // micro-batches evaluated since construction
 };
 
 }  // namespace ingot

@@ -1,4 +1,4 @@
-// A rank of a pipeline has slots for the micro-batches in flight, plans of what their blocks keep, and inboxes of messages.
+// A rank of a pipeline has slots for the micro-batches in flight, plans of what their blocks keep, and memory for messages.
 #include <algorithm>
 #include <cmath>
 

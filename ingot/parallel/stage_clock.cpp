@@ -4,42 +4,50 @@
 
 namespace ingot {
 
-void StageClock::begin_step() {
-  points_ = 0;
-  on_host_.clear();
-  waits_.clear();
+void StageClock::begin_step(size_t in_flight) {
+  ++begun_;
+  in_flight_ = in_flight + 1;
+  Step& step = current();
+  step.points = 0;
+  step.on_host.clear();
+  step.waits.clear();
   now();
 }
 
-void StageClock::begin_wait() { wait_begin_ = now(); }
+void StageClock::begin_wait() { current().waits.emplace_back(now(), 0); }
 
-void StageClock::end_wait() { waits_.emplace_back(wait_begin_, now()); }
+void StageClock::end_wait() { current().waits.back().second = now(); }
 
-void StageClock::end_step() { end_ = now(); }
+void StageClock::end_step() { current().end = now(); }
 
-// Records a point in time and returns its number.
+// Records a point in time of the current step and returns its number.
 size_t StageClock::now() {
+  Step& step = current();
   if constexpr (kHasCuda) {
     if (stream_.device == Device::kCuda && stream_.backing == Backing::kMemory) {
-      if (points_ == on_device_.size()) on_device_.push_back(std::make_shared<cuda::Event>());
-      on_device_[points_]->record(stream_);
-      return points_++;
+      if (step.points == step.on_device.size()) step.on_device.push_back(std::make_shared<cuda::Event>());
+      step.on_device[step.points]->record(stream_);
+      return step.points++;
     }
   }
-  on_host_.push_back(Clock::now());
-  return points_++;
+  step.on_host.push_back(Clock::now());
+  return step.points++;
 }
 
-double StageClock::seconds(size_t from, size_t to) const {
+double StageClock::seconds(const Step& step, size_t from, size_t to) {
   if constexpr (kHasCuda) {
-    if (on_host_.empty()) return on_device_[to]->seconds_since(*on_device_[from]);
+    if (step.on_host.empty()) return step.on_device[to]->seconds_since(*step.on_device[from]);
   }
-  return std::chrono::duration<double>(on_host_[to] - on_host_[from]).count();
+  return std::chrono::duration<double>(step.on_host[to] - step.on_host[from]).count();
 }
 
-StageClock::Times StageClock::times() const {
-  Times times{.step_s = seconds(0, end_)};
-  for (const auto& [from, to] : waits_) times.wait_s += seconds(from, to);
+StageClock::Times StageClock::take() {
+  INGOT_CHECK(in_flight_ > 0, "StageClock: the times of {} steps were taken, {} have begun", begun_ + 1,
+              begun_);
+  const Step& step = steps_[(begun_ - in_flight_) % steps_.size()];
+  --in_flight_;
+  Times times{.step_s = seconds(step, 0, step.end)};
+  for (const auto& [from, to] : step.waits) times.wait_s += seconds(step, from, to);
   return times;
 }
 

@@ -1,7 +1,8 @@
-// StageClock measures a step of a pipeline and how long it waited for other stages. On a CUDA device, where the host only
+// StageClock measures the steps of a pipeline and how long each waited for other stages. On a CUDA device, where the host only
 // submits work, the device measures both.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -17,10 +18,11 @@ class Event;
 
 class StageClock {
  public:
-  // Borrows the stream, on which the step runs.
+  // Borrows the stream, on which the steps run.
   explicit StageClock(Stream& stream) : stream_(stream) {}
 
-  void begin_step();
+  // in_flight: earlier steps whose times were not taken and will be (at most one).
+  void begin_step(size_t in_flight);
   void begin_wait();
   void end_wait();
   void end_step();
@@ -28,21 +30,25 @@ class StageClock {
   struct Times {
     double step_s = 0, wait_s = 0;
   };
-  // Returns the times of the last step. REQUIRES: the stream has passed its end.
-  Times times() const;
+  // Returns the times of the oldest step in flight. REQUIRES: there is one, and the stream has passed its end.
+  Times take();
 
  private:
   using Clock = std::chrono::steady_clock;
+  // The points in time of a step. One of the two is in use. shared_ptr, because builds without CUDA cannot destroy an Event.
+  struct Step {
+    std::vector<Clock::time_point> on_host = {};
+    std::vector<std::shared_ptr<cuda::Event>> on_device = {};  // used again by later steps
+    size_t points = 0, end = 0;
+    std::vector<std::pair<size_t, size_t>> waits = {};
+  };
+  Step& current() { return steps_[(begun_ - 1) % steps_.size()]; }
   size_t now();
-  double seconds(size_t from, size_t to) const;
+  static double seconds(const Step& step, size_t from, size_t to);
 
   Stream& stream_;
-  // Points in time of the step; one of the two is in use. shared_ptr, because builds without CUDA cannot destroy an Event.
-  std::vector<Clock::time_point> on_host_;
-  std::vector<std::shared_ptr<cuda::Event>> on_device_;  // used again in every step
-  size_t points_ = 0;
-  size_t wait_begin_ = 0, end_ = 0;
-  std::vector<std::pair<size_t, size_t>> waits_;
+  std::array<Step, 2> steps_;  // this one and the one before, which may still be under way
+  size_t begun_ = 0, in_flight_ = 0;
 };
 
 }  // namespace ingot

@@ -1,7 +1,6 @@
 #include "ingot/train/local_executor.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "ingot/core/trace.h"
 #include "ingot/train/recompute_choice.h"
@@ -24,29 +23,31 @@ LocalExecutor::LocalExecutor(const Transformer& model, const LocalExecutorConfig
 
 void LocalExecutor::set_recompute(const RecomputePlan& plan, size_t least_slot_bytes) {
   activations_.release_to(0);
-  passes_seen_.clear();
-  graphs_.clear();
+  runner_.clear();
   recompute_ = plan;
   saved_ = model_.make_saved(activations_, config_.shape.batch, config_.shape.context, plan,
                              model_.all_units(), least_slot_bytes);
 }
 
 bool LocalExecutor::run(const ExecutorStep& step) {
-  const int64_t window = step.context(0).window;
-  if (std::exchange(window_, window) != window) {
-    passes_seen_.clear();
-    graphs_.clear();
-  }
+  const GraphUse& use = config_.graphs;
   feed_.begin_step(step.steps_in_flight);
-  step.params.begin_step();
-  if (has_graphs(step)) step.params.begin_graphs();
+  runner_.begin_step(step);
   sums_ = {};
   const int64_t first = std::max<int64_t>(step.only, 0), end = step.only < 0 ? step.micros : step.only + 1;
   for (int64_t micro = first; micro < end; ++micro) {
     if (micro > first && step.must_end && step.must_end()) return false;
     const MicroBatch batch = feed_.send(step.next(), step.stream);
     step.params.begin_micro(step.only < 0 && micro + 1 == step.micros);
-    submit_micro(step, micro, batch, micro == first);
+    // Micro-batches lie in the same memory, so they can share graphs.
+    const bool is_last = micro + 1 == step.micros && use.differs_last;
+    run_micro(step,
+              {.micro = micro,
+               .is_first = micro == first,
+               .documents = batch.documents(),
+               .graph = is_last ? 1 : 0,
+               .can_be_captured = !is_last || use.holds_last},
+              batch);
     if (step.results)
       step.results->add(saved_.in_training.sums, step.stream);
     else
@@ -56,31 +57,18 @@ bool LocalExecutor::run(const ExecutorStep& step) {
 }
 
 // Runs forward and backward of one micro-batch.
-void LocalExecutor::run_micro(LayerContext& ctx, const ExecutorStep& step, int64_t micro,
-                              const MicroBatch& batch) {
-  {
-    const Span span(ctx.stream.trace, "forward");
-    LossSums sums = model_.forward(ctx, batch, saved_, step.grad_scale, micro == 0 ? step.checked_tokens : 0);
-    if (step.after_forward) step.after_forward(saved_, batch, sums);
-    sums_.add(sums);
-  }
-  const Span span(ctx.stream.trace, "backward");
-  model_.backward(ctx, batch, saved_);
-}
-
-// Micro-batches lie in the same memory, so they can share graphs.
-void LocalExecutor::submit_micro(const ExecutorStep& step, int64_t micro, const MicroBatch& batch,
-                                 bool is_first) {
-  const GraphUse& use = config_.graphs;
-  const bool is_last = micro + 1 == step.micros && use.differs_last;
-  LayerContext ctx = step.context(micro);
-  // A graph holds for first_rows of one length. Libraries choose their kernels outside graphs: those of attention for a new
-  // length, and those of products that write gradients (the first micro-batch) and of others that add to them.
-  const int64_t documents = batch.first_rows ? batch.first_rows.dim(0) : 0;
-  const bool is_new = passes_seen_.insert(2 * documents + (is_first ? 1 : 0)).second;
-  if (!has_graphs(step) || is_new || (is_last && !use.holds_last)) return run_micro(ctx, step, micro, batch);
-  graphs_.run(4 * documents + (is_first ? 1 : 0) + (is_last ? 2 : 0), step, ctx,
-              [&](LayerContext& captured) { run_micro(captured, step, micro, batch); });
+void LocalExecutor::run_micro(const ExecutorStep& step, const MicroPass& pass, const MicroBatch& batch) {
+  runner_.run(pass, step, [&](LayerContext& ctx) {
+    {
+      const Span span(ctx.stream.trace, "forward");
+      LossSums sums =
+          model_.forward(ctx, batch, saved_, step.grad_scale, pass.micro == 0 ? step.checked_tokens : 0);
+      if (step.after_forward) step.after_forward(saved_, batch, sums);
+      sums_.add(sums);
+    }
+    const Span span(ctx.stream.trace, "backward");
+    model_.backward(ctx, batch, saved_);
+  });
 }
 
 LossSums LocalExecutor::losses(Stream& stream) {

@@ -2,12 +2,10 @@
 // micro-batch after the other, all in the same activation memory.
 #pragma once
 
-#include <set>
-
 #include "ingot/nn/recompute.h"
 #include "ingot/train/device_feed.h"
 #include "ingot/train/executor.h"
-#include "ingot/train/pass_graphs.h"
+#include "ingot/train/pass_runner.h"
 
 namespace ingot {
 
@@ -44,23 +42,16 @@ class LocalExecutor final : public Executor {
   std::vector<const Transformer::Saved*> parts() const override { return {&saved_}; }
 
  private:
-  bool has_graphs(const ExecutorStep& step) const {
-    return step.results && config_.graphs.has_graphs && !passes_seen_.empty();
-  }
   void set_recompute(const RecomputePlan& plan, size_t least_slot_bytes);
-  void run_micro(LayerContext& ctx, const ExecutorStep& step, int64_t micro, const MicroBatch& batch);
-  void submit_micro(const ExecutorStep& step, int64_t micro, const MicroBatch& batch, bool is_first);
+  void run_micro(const ExecutorStep& step, const MicroPass& pass, const MicroBatch& batch);
 
   const Transformer& model_;
   LocalExecutorConfig config_;
   Arena activations_;
   Transformer::Saved saved_;
   DeviceFeed feed_;
+  PassRunner runner_{feed_, config_.shape.context, config_.graphs.has_graphs};
   LossSums sums_;  // The last run added these, as far as the host knows them.
-  PassGraphs graphs_{feed_, config_.shape.context};
-  int64_t window_ = 0;  // of the last step's attention
-  std::set<int64_t>
-      passes_seen_;  // kinds of passes that have run with the current recompute plan (submit_micro)
 };
 
 }  // namespace ingot
