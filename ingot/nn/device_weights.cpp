@@ -26,6 +26,7 @@ DeviceWeights::DeviceWeights(ParamStore& from, DType compute, Stream& stream)
     : ParamStore(from.list()),
       arena_("weights", planned_bytes(from.list(), compute, stream.device), memory_of(stream.device)),
       units_(lay_out(arena_, from.list(), compute)) {
+  for (int u = 0; u < list().units(); ++u) from.wait_weights(u);
   for (int id = 0; id < static_cast<int>(list().specs().size()); ++id)
     copy(weight(id), from.weight(id), stream);
   synchronize(stream);

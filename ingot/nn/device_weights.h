@@ -16,7 +16,7 @@ class DeviceWeights final : public ParamStore {
 
   static size_t planned_bytes(const ParamList& list, DType compute, Device device);
 
-  const UnitBuffers& get(int unit) override { return units_[static_cast<size_t>(unit)]; }
+  const UnitBuffers& buffers(int unit) override { return units_[static_cast<size_t>(unit)]; }
 
  private:
   static std::vector<UnitBuffers> lay_out(Arena& arena, const ParamList& list, DType compute);

@@ -18,7 +18,7 @@ class Int8Weights final : public ParamStore {
 
   static size_t planned_bytes(const ParamList& list, DType compute);
 
-  const UnitBuffers& get(int) override { return no_buffers_; }
+  const UnitBuffers& buffers(int) override { return no_buffers_; }
   Tensor weight(int id) override;
   const Int8Matrix* int8_weight(int id) override;
   Tensor int8_room() override { return tensors_.room; }

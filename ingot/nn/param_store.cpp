@@ -81,16 +81,21 @@ Tensor frozen_view(const UnitBuffers& unit, const ParamSpec& spec) {
 
 }  // namespace
 
+const UnitBuffers& ParamStore::awaited(int unit) {
+  INGOT_CHECK(has_weights(unit), "ParamStore: the weights of unit {} are read before wait_weights", unit);
+  return buffers(unit);
+}
+
 Tensor ParamStore::weight(int id) {
   if (id < 0) return {};
   const ParamSpec& spec = held_[id];
-  if (!spec.is_trained) return frozen_view(get(spec.unit), spec);
-  return spec.is_vector() ? master(id) : view(get(spec.unit).compute, spec);
+  if (!spec.is_trained) return frozen_view(awaited(spec.unit), spec);
+  return spec.is_vector() ? master(id) : view(awaited(spec.unit).compute, spec);
 }
 
 Tensor ParamStore::master(int id) {
   const ParamSpec& spec = held_[id];
-  const UnitBuffers& unit = get(spec.unit);
+  const UnitBuffers& unit = awaited(spec.unit);
   INGOT_CHECK(spec.is_trained, "ParamStore::master: {} is frozen", spec.name);
   if (unit.master.elements() == held_.unit_elements(spec.unit)) return view(unit.master, spec);
   return spec.is_vector() ? vector_view(unit.master, spec) : view(unit.grad, spec);
@@ -99,7 +104,7 @@ Tensor ParamStore::master(int id) {
 Tensor ParamStore::best_weight(int id) {
   const ParamSpec& spec = held_[id];
   const bool has_master =
-      spec.is_trained && get(spec.unit).master.elements() == held_.unit_elements(spec.unit);
+      spec.is_trained && awaited(spec.unit).master.elements() == held_.unit_elements(spec.unit);
   return has_master ? master(id) : weight(id);
 }
 
@@ -157,6 +162,13 @@ void TrainingStore::wait_gradients() {
     reduction->wait();
   }
   begin_completing();
+}
+
+std::vector<GradientSum> TrainingStore::sums() const {
+  std::vector<GradientSum> sums = memory_sums();
+  for (const auto& reduction : reductions_)
+    for (GradientSum& sum : reduction->sums()) sums.push_back(std::move(sum));
+  return sums;
 }
 
 std::vector<ParamShard> TrainingStore::shards() {
@@ -260,7 +272,7 @@ std::vector<ParamShard> ResidentStore::held_shards() {
     const int id = static_cast<int>(p);
     const ParamSpec& spec = held()[id];
     if (!spec.is_trained) continue;
-    const UnitBuffers& unit = get(spec.unit);
+    const UnitBuffers& unit = buffers(spec.unit);
     const int64_t n = spec.elements(), begin = spec.offset, end = begin + n;
     const bool is_bf16_alone = masters() != Masters::kF32 && !spec.is_vector();
     const bool has_copy = masters() == Masters::kF32 && unit.compute.data != unit.master.data;

@@ -138,8 +138,8 @@ enum class OldGradients {
   kAll           // those of another unit or of another micro-batch, in all parameters
 };
 
-// The store of a model's parameters. The model calls prefetch before it will need a unit, and get, which may wait, when it
-// needs it. It calls open_gradients before the first gradient of a unit in the head's forward and in backward, and
+// The store of a model's parameters. The model calls prefetch before it will need a unit, and wait_weights before it reads the
+// unit's weights. It calls open_gradients before the first gradient of a unit in the head's forward and in backward, and
 // start_reduction once all gradients of the unit in this micro-batch have been added.
 class ParamStore {
  public:
@@ -147,9 +147,11 @@ class ParamStore {
   virtual ~ParamStore() = default;
 
   virtual void prefetch([[maybe_unused]] int unit) {}
-  virtual const UnitBuffers& get(int unit) = 0;
-  // The same memory, without waiting for the weights.
-  virtual const UnitBuffers& buffers(int unit) { return get(unit); }
+  // Waits until the unit's weights are in memory. Those of the embedding and the head stay until the masters change, those of a
+  // block until another block's are awaited.
+  virtual void wait_weights([[maybe_unused]] int unit) {}
+  virtual bool has_weights([[maybe_unused]] int unit) const { return true; }
+  virtual const UnitBuffers& buffers(int unit) = 0;
   // Waits until the memory of the unit's gradients is free, if another unit uses it. The caller overwrites or zeroes what
   // is old.
   virtual OldGradients open_gradients([[maybe_unused]] int unit) { return OldGradients::kNone; }
@@ -159,7 +161,7 @@ class ParamStore {
   // are the same.
   const ParamList& held() const { return held_; }
   const ParamList& list() const { return *list_; }
-  // The parameter as layers read it: f32 for vectors, the compute dtype otherwise. Empty if id < 0.
+  // The parameter as layers read it: f32 for vectors, the compute dtype otherwise. Empty if id < 0. REQUIRES: has_weights().
   virtual Tensor weight(int id);
   // The parameter if the store has 8-bit codes instead of weight(), otherwise null; generation reads both kinds. The
   // room is for products with it (ops/int8_matrix.h).
@@ -176,6 +178,9 @@ class ParamStore {
  protected:
   const ParamList& held_;  // borrowed, as is the other
   const ParamList* list_ = &held_;
+
+ private:
+  const UnitBuffers& awaited(int unit);
 };
 
 // Elements [begin, end) of a parameter, which this rank stores and updates; n is their number.
@@ -210,6 +215,12 @@ struct StoreRanks {
   std::function<bool(int unit)> is_owner = {};
 };
 
+// The gradients in `memory` (f32) become a sum over the ranks of the named group.
+struct GradientSum {
+  std::string group;
+  Tensor memory;
+};
+
 // A sum of gradients over ranks, which a store runs.
 class GradientReduction {
  public:
@@ -224,6 +235,7 @@ class GradientReduction {
   // Waits, in the order of the stream, for what was started.
   virtual void wait() = 0;
   virtual const Arena* arena() const { return nullptr; }  // its memory; null without any
+  virtual std::vector<GradientSum> sums() const = 0;
 
   const When when;
 };
@@ -269,6 +281,8 @@ class TrainingStore : public ParamStore {
   const StoreState& state() const { return state_; }
   // This rank's shard of every trained parameter, in order of the parameters; empty where it has no elements.
   std::vector<ParamShard> shards();
+  // Every sum of gradients over other ranks, once per step or with each micro-batch, for proofs.
+  std::vector<GradientSum> sums() const;
   // The elements of every frozen parameter that this rank stores, for write_frozen. They have no gradients.
   virtual std::vector<ParamShard> frozen_shards() = 0;
   // Updates what layers read after the masters were written (initialised, loaded, averaged); the
@@ -296,6 +310,8 @@ class TrainingStore : public ParamStore {
   virtual void wait_memory() {}
   // Waits for those about gradients; the update follows if the step is over.
   virtual void end_memory_step() {}
+  // The sums that the memory makes itself.
+  virtual std::vector<GradientSum> memory_sums() const { return {}; }
   // The memory has the unit's gradients of the whole step.
   void complete(int unit);
   bool is_last_micro() const { return is_last_micro_; }
@@ -330,7 +346,7 @@ class ResidentStore : public TrainingStore {
                 Device device = Device::kCpu, Backing backing = Backing::kMemory);
   ~ResidentStore() override { end_reductions(); }
 
-  const UnitBuffers& get(int unit) override { return units_[static_cast<size_t>(unit)]; }
+  const UnitBuffers& buffers(int unit) override { return units_[static_cast<size_t>(unit)]; }
   OldGradients open_gradients(int unit) override;
   void start_reduction(int unit) override;
   void refresh_compute(Stream& stream) override;

@@ -13,11 +13,11 @@ namespace {
 
 double apply_cap(const LogitCapConfig& cap, double x) {
   switch (cap.kind) {
-    case CapKind::kTanh:
+    case LogitCap::kTanh:
       return cap.a * std::tanh(x / cap.a);
-    case CapKind::kSigmoid:
+    case LogitCap::kSigmoid:
       return cap.a / (1 + std::exp(-(x + cap.b) / cap.c));
-    case CapKind::kNone:
+    case LogitCap::kNone:
       break;
   }
   return x;
@@ -114,6 +114,7 @@ void Transformer::infer_units(LayerContext& ctx, const InferBatch& batch, UnitRa
   if (rope) gather(rope, rope_table_on(ctx.stream));
   if (has_embedding(units) && positions) {
     ctx.params.prefetch(0);
+    ctx.params.wait_weights(0);
     gather(positions, ctx.params.weight(layers_.embedding.positions));
   }
   if (!has_embedding(units)) copy(built.program->tensor(built.input, slot), in, ctx.stream);
@@ -140,6 +141,7 @@ void Transformer::infer_logits(LayerContext& ctx, const InferBatch& batch, const
   const bool are_all = batch.outputs_count() == batch.tokens_count();
   const Tensor h = are_all ? all : scratch.outputs.rows(0, outputs);
   if (!are_all) embedding_forward(h, batch.outputs(), all, {}, outputs, 0, ctx.stream);
+  ctx.params.wait_weights(params_[head_weight()].unit);
   if (tp_.count == 1) return multiply_by_weight(ctx, logits, h, head_weight());
   const Tensor w = ctx.params.weight(head_weight());
   const int64_t first = tp_.first(Vp), part = tp_.slice(Vp);
@@ -151,7 +153,7 @@ void Transformer::infer_logits(LayerContext& ctx, const InferBatch& batch, const
 }
 
 void Transformer::cap_logits(std::span<float> logits) const {
-  if (config_.cap.kind == CapKind::kNone) return;
+  if (config_.cap.kind == LogitCap::kNone) return;
   for (float& z : logits) z = static_cast<float>(apply_cap(config_.cap, static_cast<double>(z)));
 }
 

@@ -10,6 +10,7 @@
 #include "ingot/ops/cast.h"
 
 namespace ingot {
+
 FsdpStore::~FsdpStore() {
   end_reductions();
   for (Slot& slot : slots_) {
@@ -73,12 +74,15 @@ void FsdpStore::prefetch(int unit) {
       start_gather(u);
 }
 
-const UnitBuffers& FsdpStore::get(int u) {
+void FsdpStore::wait_weights(int u) {
   start_gather(u);
-  const Unit& unit = units_[static_cast<size_t>(u)];
   const Span span(stream_.trace, "communication");
-  wait_gather(unit.slot);
-  return unit.buffers;
+  wait_gather(units_[static_cast<size_t>(u)].slot);
+}
+
+bool FsdpStore::has_weights(int u) const {
+  const size_t slot = units_[static_cast<size_t>(u)].slot;
+  return !state_.is_stale && state_.weights[slot] == u && !slots_[slot].is_gathering;
 }
 
 // A slot has a unit's gradients from the first time that it is opened until they are scattered: the head's of all
@@ -149,6 +153,12 @@ void FsdpStore::drain(size_t i) {
 
 void FsdpStore::drain_all() {
   for (size_t i = 0; i < grad_slots_.size(); ++i) drain(i);
+}
+
+std::vector<GradientSum> FsdpStore::memory_sums() const {
+  std::vector<GradientSum> sums;
+  for (const Unit& unit : units_) sums.push_back({.group = shard_.name(), .memory = unit.grad});
+  return sums;
 }
 
 void FsdpStore::wait_memory() {

@@ -51,8 +51,8 @@ class FsdpStore : public TrainingStore {
   FsdpStore(const ParamList& list, Communicator& shard, const FsdpConfig& config, Stream& stream);
   ~FsdpStore() override;  // waits for collectives in flight
 
-  // The buffers are valid until the next get or prefetch of another unit.
-  const UnitBuffers& get(int unit) override;
+  void wait_weights(int unit) override;
+  bool has_weights(int unit) const override;
   const UnitBuffers& buffers(int unit) override { return units_[static_cast<size_t>(unit)].buffers; }
   // Gathers the units from the last prefetched one to this one and the one behind it, in that order.
   void prefetch(int unit) override;
@@ -96,6 +96,7 @@ class FsdpStore : public TrainingStore {
 
   std::vector<ParamShard> held_shards() override;
   std::vector<ParamShard> frozen_shards() override;
+  std::vector<GradientSum> memory_sums() const override;
   void wait_memory() override;
   void end_memory_step() override;
   bool is_in_f32(int unit) const { return unit == config_.f32_unit && config_.compute != DType::f32; }

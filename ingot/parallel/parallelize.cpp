@@ -156,7 +156,7 @@ std::unique_ptr<TrainingStore> make_memory(const RunConfig& config, Layout& rank
     return whole;
   }
   const bool reads_masters =
-      config.head.precision == HeadDtype::kF32 && config.precision.compute != DType::f32;
+      config.head.precision == HeadPrecision::kF32 && config.precision.compute != DType::f32;
   const FsdpConfig fsdp{.compute = config.precision.compute,
                         .has_f32_masters = config.precision.master != Masters::kNone,
                         .keeps_units = parallel.keeps_units,
@@ -306,6 +306,7 @@ Layout parallelize(const RunConfig& config, Mesh& mesh, Backing backing,
 }
 
 void for_each_planned_store(const RunConfig& config,
+                            const std::function<Mesh::MakeGroup(int rank)>& make_group,
                             const std::function<void(const Layout&, const StagePlan&)>& f) {
   const MeshShape shape = mesh_shape(config.parallel);
   const ModelConfig model = config.model.resolved();
@@ -313,7 +314,7 @@ void for_each_planned_store(const RunConfig& config,
   if (shape.pp > 1) plan = plan_stages(model, config.parallel, nominal_unit_costs(model));
   std::vector<std::unique_ptr<Transformer>> models(static_cast<size_t>(shape.tp));  // by tensor-parallel rank
   for (int rank = 0; rank < shape.size(); ++rank) {
-    Mesh mesh = Mesh::planned(shape, rank);
+    Mesh mesh = Mesh::planned(shape, rank, make_group(rank));
     Layout layout;
     layout.mesh = &mesh;
     layout.stream = std::make_unique<Stream>(stream_for(config.train.device, Backing::kAddresses));

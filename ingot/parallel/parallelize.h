@@ -30,7 +30,9 @@ Layout parallelize(const RunConfig& config, Mesh& mesh, Backing backing = Backin
                    const std::vector<double>& unit_costs = {}, const BlockExtension& extension = {});
 
 // Calls f for every rank of a layout, with its mesh, model and store alone. The store has no memory (Backing::kAddresses).
+// make_group(rank) returns what makes the groups of a rank of the world.
 void for_each_planned_store(const RunConfig& config,
+                            const std::function<Mesh::MakeGroup(int rank)>& make_group,
                             const std::function<void(const Layout&, const StagePlan&)>& f);
 
 // The layout of a run on a single rank.

@@ -104,4 +104,10 @@ void ReplicaSum::wait() {
   }
 }
 
+std::vector<GradientSum> ReplicaSum::sums() const {
+  std::vector<GradientSum> sums;
+  for (const GradientBucket& b : buckets_) sums.push_back({.group = group_.name(), .memory = b.grad});
+  return sums;
+}
+
 }  // namespace ingot

@@ -41,6 +41,7 @@ class ReplicaSum final : public GradientReduction {
   void start_unit(int unit, const std::vector<bool>& is_complete) override;
   void wait() override;
   const Arena* arena() const override { return arena_.get(); }
+  std::vector<GradientSum> sums() const override;
   const std::vector<GradientBucket>& buckets() const { return buckets_; }
 
  private:

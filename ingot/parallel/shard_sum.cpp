@@ -12,19 +12,25 @@ ShardSum::ShardSum(TrainingStore& store, Communicator& group, std::string name, 
       name_(std::move(name)),
       elements_(std::move(elements)) {}
 
-void ShardSum::start_step() {
+std::vector<GradientSum> ShardSum::sums() const {
+  std::vector<GradientSum> sums;
   for (const ParamShard& shard : store_.shards()) {
     const Range range = elements_(store_.list()[shard.id]);
     const int64_t first = std::max(shard.begin, range.begin), end = std::min(shard.end, range.end);
     if (first < end)
-      sums_.push_back(
-          group_.start_all_reduce(name_, shard.grad.rows(first - shard.begin, end - shard.begin)));
+      sums.push_back(
+          {.group = group_.name(), .memory = shard.grad.rows(first - shard.begin, end - shard.begin)});
   }
+  return sums;
+}
+
+void ShardSum::start_step() {
+  for (const GradientSum& sum : sums()) pending_.push_back(group_.start_all_reduce(name_, sum.memory));
 }
 
 void ShardSum::wait() {
-  for (Pending& sum : sums_) sum.wait();
-  sums_.clear();
+  for (Pending& sum : pending_) sum.wait();
+  pending_.clear();
 }
 
 std::unique_ptr<ShardSum> shared_heads_sum(TrainingStore& store, Communicator& head_group) {

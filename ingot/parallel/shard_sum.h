@@ -22,13 +22,14 @@ class ShardSum final : public GradientReduction {
 
   void start_step() override;
   void wait() override;
+  std::vector<GradientSum> sums() const override;
 
  private:
   TrainingStore& store_;
   Communicator& group_;
   std::string name_;
   Elements elements_;
-  std::vector<Pending> sums_;
+  std::vector<Pending> pending_;
 };
 
 // The rows of matrices that neighbouring tensor-parallel ranks share: kv-heads, if there are more ranks than these.

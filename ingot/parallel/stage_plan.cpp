@@ -147,11 +147,11 @@ std::vector<double> measure_unit_costs(const RunConfig& config, const ModelConfi
 
 std::vector<double> nominal_unit_costs(const ModelConfig& model) {
   const auto number = [](int64_t n) { return static_cast<double>(n); };
-  const double C = number(model.width), heads = number(model.heads + 2 * model.kv_heads),
-               D = number(model.head_dim), T = number(model.context);
-  const double matrices = model.mlp == MlpKind::kSwiglu ? 3 : 2;
-  const double block = C * D * heads + C * D * number(model.heads) + matrices * C * number(model.ffn) +
-                       T * D * number(model.heads);
+  const double C = number(model.width);
+  double block = number(model.context * model.head_dim * model.heads);
+  const Transformer one_block(with_one_block(model), DType::f32);
+  for (const ParamSpec& spec : one_block.params().specs())
+    if (spec.unit == 1 && spec.role == ParamRole::kMatrix) block += number(spec.elements());
   return {C, block, C * number(model.vocab_padded())};
 }
 

@@ -61,7 +61,7 @@ std::vector<double> gradient_at(const RunConfig& config, ParamStore& weights, co
   ResidentStore store(model.params(), config.precision.compute);
   Stream stream;
   for (int unit = 0; unit < model.params().units(); ++unit) {
-    const Tensor &to = store.get(unit).master, &from = weights.get(unit).master;
+    const Tensor &to = store.buffers(unit).master, &from = weights.buffers(unit).master;
     std::memcpy(to.data, from.data, to.bytes());
   }
   store.refresh_compute(stream);
@@ -81,7 +81,7 @@ std::vector<double> gradient_at(const RunConfig& config, ParamStore& weights, co
   const double loss_factor = scaler.scale() / static_cast<double>(B * T);
   for (int pass = 0; pass < 2; ++pass) {
     for (int unit = 0; unit < model.params().units(); ++unit)
-      std::memset(store.get(unit).grad.data, 0, store.get(unit).grad.bytes());
+      std::memset(store.buffers(unit).grad.data, 0, store.buffers(unit).grad.bytes());
     fp8.begin_step();
     model.forward(ctx, batch, saved, static_cast<float>(loss_factor));
     model.backward(ctx, batch, saved);

@@ -12,8 +12,8 @@ class MasterStore final : public ParamStore {
  public:
   explicit MasterStore(ParamStore& store) : ParamStore(store.list()), store_(store) {}
 
-  const UnitBuffers& get(int unit) override {
-    buffers_ = store_.get(unit);
+  const UnitBuffers& buffers(int unit) override {
+    buffers_ = store_.buffers(unit);
     buffers_.compute = buffers_.master;
     return buffers_;
   }
@@ -27,7 +27,7 @@ class MasterStore final : public ParamStore {
 HeadConfig exact_head(const HeadConfig& trained, int64_t tokens) {
   HeadConfig head;
   head.kind = HeadKind::kDense;
-  head.precision = HeadDtype::kF32;
+  head.precision = HeadPrecision::kF32;
   head.z_loss = trained.z_loss;
   head.label_smoothing = trained.label_smoothing;
   head.raw_ce_every = trained.raw_ce_every;

@@ -43,7 +43,8 @@ RecomputePlan choose_recompute(const RunConfig& config, Transformer& model, Para
   if (stream.backing == Backing::kMemory) {
     model.bring_to_device(stream);
     // The weights are random while products are timed: products of zeros are faster than those of a run.
-    const UnitBuffers& block = params.get(1);
+    params.wait_weights(1);
+    const UnitBuffers& block = params.buffers(1);
     for (const Tensor& weights : {block.master, block.compute})
       if (weights) fill_normal(weights, 0.02f, stream);
     times = agreed_block_times(model.time_block(params, B, T, stream), all);

@@ -11,7 +11,6 @@
 #include "ingot/train/averaged_weights.h"
 
 namespace ingot {
-namespace {
 
 std::vector<OptimParam> optimizer_params(TrainingStore& store, uint64_t seed, const TensorParallel& tp) {
   std::vector<OptimParam> params;
@@ -42,6 +41,8 @@ std::vector<OptimParam> optimizer_params(TrainingStore& store, uint64_t seed, co
   }
   return params;
 }
+
+namespace {
 
 Fp8State fp8_state(const RunConfig& config, const Transformer& model) {
   const bool is_delayed = config.precision.fp8.recipe == Fp8Recipe::kDelayed;

@@ -31,6 +31,10 @@ namespace cuda {
 class Graph;
 }  // namespace cuda
 
+// Returns the trained parameters of a store as the optimizer sees them, in the order of the store's shards. seed: of stochastic
+// rounding.
+std::vector<OptimParam> optimizer_params(TrainingStore& store, uint64_t seed, const TensorParallel& tp);
+
 // What the caller asks of a step.
 struct StepOrder {
   int64_t micros = 1;  // micro-batches of all ranks together

@@ -41,17 +41,18 @@ ModelConfig model_config(const Json& j) {
                                       {"rms_norm_weightless", NormKind::kRmsNormWeightless}});
   c.positions = pick<PositionKind>(j["positions"],
                                    {{"learned", PositionKind::kLearned}, {"rope", PositionKind::kRope}});
-  c.mlp = pick<MlpKind>(j["mlp"], {{"gelu_tanh", MlpKind::kGeluTanh},
-                                   {"gelu_exact", MlpKind::kGeluExact},
-                                   {"relu2", MlpKind::kRelu2},
-                                   {"swiglu", MlpKind::kSwiglu}});
+  c.mlp = pick<Activation>(j["mlp"], {{"gelu_tanh", Activation::kGeluTanh},
+                                      {"gelu_exact", Activation::kGeluExact},
+                                      {"relu2", Activation::kRelu2},
+                                      {"swiglu", Activation::kSwiglu}});
   c.has_bias = j["has_bias"];
   c.has_qk_norm = j["has_qk_norm"];
   c.is_tied = j["is_tied"];
   c.norm_eps = j["norm_eps"];
   c.rope_theta = j["rope_theta"];
-  c.cap.kind = pick<CapKind>(
-      j["cap"]["kind"], {{"none", CapKind::kNone}, {"tanh", CapKind::kTanh}, {"sigmoid", CapKind::kSigmoid}});
+  c.cap.kind =
+      pick<LogitCap>(j["cap"]["kind"],
+                     {{"none", LogitCap::kNone}, {"tanh", LogitCap::kTanh}, {"sigmoid", LogitCap::kSigmoid}});
   c.cap.a = j["cap"]["a"];
   c.cap.b = j["cap"]["b"];
   c.cap.c = j["cap"]["c"];
@@ -207,7 +208,7 @@ TEST_P(Golden, TenStepsOfTrainingMatchPyTorch) {
   const Json& recipe = golden["recipe"];
   std::vector<OptimParam> params;
   for (const ParamSpec& spec : model.params().specs()) {
-    const UnitBuffers& unit = store.get(spec.unit);
+    const UnitBuffers& unit = store.buffers(spec.unit);
     const int64_t begin = spec.offset, end = spec.offset + spec.elements();
     params.push_back({.name = spec.name,
                       .shape = spec.shape,

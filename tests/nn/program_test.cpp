@@ -126,19 +126,21 @@ std::vector<std::string> store_calls(const Program& program, size_t begin, size_
   return calls;
 }
 
-TEST(CallStore, PrefetchesTwoUnitsAheadAndReducesEachUnitOnce) {
+TEST(CallStore, PrefetchesTwoUnitsAheadAwaitsAndReducesEachUnitOnce) {
   const Transformer model(three_blocks(), DType::f32);
   Arena arena("measure");
   const Transformer::Saved saved = model.make_saved(arena, 2, 16);
   const Program& program = *saved.training.program;
   EXPECT_THAT(
       store_calls(program, 0, program.border()),
-      ElementsAre("prefetch 0", "prefetch 1", "prefetch 2", "prefetch 3", "prefetch 4", "open_gradients 0"));
+      ElementsAre("prefetch 0", "prefetch 1", "wait_weights 0", "prefetch 2", "wait_weights 1", "prefetch 3",
+                  "wait_weights 2", "prefetch 4", "wait_weights 3", "wait_weights 4", "open_gradients 0"));
   EXPECT_THAT(
       store_calls(program, program.border(), program.ops().size()),
-      ElementsAre("open_gradients 4", "start_reduction 4", "prefetch 2", "open_gradients 3",
-                  "start_reduction 3", "prefetch 1", "open_gradients 2", "start_reduction 2", "prefetch 0",
-                  "open_gradients 1", "start_reduction 1", "open_gradients 0", "start_reduction 0"));
+      ElementsAre("wait_weights 4", "open_gradients 4", "start_reduction 4", "prefetch 2", "open_gradients 3",
+                  "wait_weights 3", "start_reduction 3", "prefetch 1", "open_gradients 2", "wait_weights 2",
+                  "start_reduction 2", "prefetch 0", "open_gradients 1", "wait_weights 1",
+                  "start_reduction 1", "open_gradients 0", "start_reduction 0"));
 }
 
 // A stage in the middle of a model makes the same calls, whether it exchanges one value with its neighbours or several.

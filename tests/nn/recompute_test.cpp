@@ -72,7 +72,7 @@ class Passes {
     LayerContext ctx = small_.context(4 * T(), scratch);
     const MicroBatch batch = memory_.micro_batch();
     for (int u = 0; u < model.params().units(); ++u) {
-      const Tensor grad = small_.store.get(u).grad;
+      const Tensor grad = small_.store.buffers(u).grad;
       std::memset(grad.data, 0, grad.bytes());
     }
     Result result;
@@ -83,7 +83,7 @@ class Passes {
     for (const Trace::Phase& phase : trace.phases())
       if (phase.name == "attention") result.attentions = phase.calls;
     for (int u = 0; u < model.params().units(); ++u) {
-      const Tensor grad = small_.store.get(u).grad;
+      const Tensor grad = small_.store.buffers(u).grad;
       result.grads.emplace_back(grad.as<float>(), grad.as<float>() + grad.elements());
     }
     return result;

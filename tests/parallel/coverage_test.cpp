@@ -95,7 +95,11 @@ TEST(Coverage, PlantedMistakesAreNamed) {
     if (here(part) && part.rank >= 8) part.shard.begin += 256;
   });
   expect_named("counted in the norm", [&](HeldShard& part) {  // all shards begin one block early
-    if (part.shard.id == up && part.shard.begin > 0) part.shard.begin -= 256;
+    if (part.shard.id != up || part.shard.begin == 0) return;
+    part.shard.begin -= 256;
+    const TensorParallel tp{.rank = part.rank % 2, .count = 2};
+    part.update.rects = rects_of(Transformer(resolved, DType::f32, {}, {}, tp).params()[up], part.shard.begin,
+                                 part.shard.end);
   });
   // Two replicas write the first half of a shard, and none the second.
   expect_named("written to a checkpoint", [&](HeldShard& part) {
@@ -120,6 +124,89 @@ TEST(Coverage, PlantedMistakesAreNamed) {
                         if (part.rank == 3 && is_qkv) part.shard.end -= resolved.width;
                       }),
               AllOf(HasSubstr(kQkv), HasSubstr("ranks of one kv-head")));
+}
+
+// The error for a run in which the shards of one parameter are changed.
+std::string refusal_of(const RunConfig& config, const std::string& name,
+                       const std::function<void(HeldShard&)>& change) {
+  const Transformer model(config.model.resolved(), DType::f32);
+  int changed = 0;
+  const std::string error = refusal(config, [&](HeldShard& part) {
+    if (model.params()[part.shard.id].name != name || part.shard.elements() == 0) return;
+    ++changed;
+    change(part);
+  });
+  EXPECT_GT(changed, 0) << name;
+  return error;
+}
+
+// Takes away the sums over groups whose name begins with a word.
+void drop_sum(HeldShard& part, const std::string& group) {
+  std::erase_if(part.sums, [&](const SummedElements& sum) { return sum.group.starts_with(group); });
+}
+
+TEST(Coverage, MistakesInSumsOfGradientsAreNamed) {
+  constexpr const char* kUp = "blocks.1.mlp.up.weight";
+  const RunConfig config = run(llama(), {.dp = 2, .fsdp = 2, .tp = 2, .pp = 2});
+  for (const char* group : {"replicate", "shard"})
+    EXPECT_THAT(refusal_of(config, kUp, [&](HeldShard& part) { drop_sum(part, group); }),
+                AllOf(HasSubstr(kUp), HasSubstr("does not sum over them")));
+  // One rank alone does not take part.
+  EXPECT_THAT(refusal_of(config, kUp,
+                         [](HeldShard& part) {
+                           if (part.shard.begin == 0 && part.rank >= 8) drop_sum(part, "replicate");
+                         }),
+              HasSubstr("does not sum over them"));
+  EXPECT_THAT(refusal_of(config, kUp, [](HeldShard& part) { part.sums.push_back(part.sums.front()); }),
+              AllOf(HasSubstr(kUp), HasSubstr("once too often")));
+  // The tensor-parallel ranks, which have the whole gradient each, are summed over too.
+  EXPECT_THAT(refusal_of(config, "blocks.1.mlp.norm.weight",
+                         [](HeldShard& part) {
+                           part.sums.push_back({.group = fmt::format("tp of rank {}", part.rank / 2 * 2),
+                                                .elements = {0, part.shard.elements()}});
+                         }),
+              AllOf(HasSubstr("blocks.1.mlp.norm.weight"), HasSubstr("2 ranks: 0 1")));
+  // A scatter runs over neighbours in another group.
+  EXPECT_THAT(refusal_of(config, kUp,
+                         [](HeldShard& part) {
+                           for (SummedElements& sum : part.sums)
+                             if (sum.group.starts_with("shard"))
+                               sum.group = fmt::format("tp of rank {}", part.rank / 2 * 2);
+                         }),
+              HasSubstr("does not sum over them"));
+  // A tied table is reduced on its first stage only.
+  EXPECT_THAT(refusal_of(config, "embedding.weight",
+                         [](HeldShard& part) {
+                           if (!part.shard.is_counted) drop_sum(part, "pp ends");
+                         }),
+              AllOf(HasSubstr("embedding.weight"), HasSubstr("does not sum over them")));
+  // The rows of a shared kv-head are not summed, or a row too few is.
+  const RunConfig shared = run(llama(), {.tp = 4});
+  EXPECT_THAT(refusal_of(shared, kQkv, [](HeldShard& part) { drop_sum(part, "kv-heads"); }),
+              AllOf(HasSubstr(kQkv), HasSubstr("does not sum over them")));
+  EXPECT_THAT(refusal_of(shared, kQkv,
+                         [&](HeldShard& part) { part.sums.back().elements.begin += config.model.width; }),
+              HasSubstr(kQkv));
+}
+
+TEST(Coverage, MistakesInUpdatesOfMatricesAreNamed) {
+  constexpr const char* kFused = "blocks.1.mlp.up.weight";
+  const RunConfig config = run(llama(), {.fsdp = 2, .tp = 2});
+  // A rank orthogonalises its shard.
+  EXPECT_THAT(refusal_of(config, kQkv, [](HeldShard& part) { part.update.logical = {}; }),
+              AllOf(HasSubstr(kQkv), HasSubstr("sees")));
+  // Gate and up are one matrix.
+  EXPECT_THAT(refusal_of(config, kFused, [](HeldShard& part) { part.update.fused_rows.clear(); }),
+              AllOf(HasSubstr(kFused), HasSubstr("as 1 matrices")));
+  // A shard lies elsewhere in the matrix than its rank says.
+  EXPECT_THAT(refusal_of(config, kQkv, [](HeldShard& part) { part.update.rects.front().row += 1; }),
+              AllOf(HasSubstr(kQkv), HasSubstr("elsewhere")));
+  // The elements of one rank are not in the matrix that is collected.
+  EXPECT_THAT(refusal_of(config, kQkv,
+                         [](HeldShard& part) {
+                           if (part.rank == 1) part.update.is_added = false;
+                         }),
+              AllOf(HasSubstr(kQkv), HasSubstr("updated")));
 }
 
 }  // namespace

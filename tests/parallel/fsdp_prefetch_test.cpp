@@ -38,39 +38,39 @@ class FsdpPrefetch : public ::testing::Test {
 
 TEST_F(FsdpPrefetch, TwoUnitsAreUnderWayWhileOneComputes) {
   FsdpStore store(model.params(), shard, {}, stream);
-  store.get(0);
+  store.wait_weights(0);
   EXPECT_THAT(shard.take(), ElementsAre("gather unit 0"));
   // Forwards, as the model calls it: block 1, then block 2, and so on.
   store.prefetch(2);
   EXPECT_THAT(shard.take(), ElementsAre("gather unit 1", "gather unit 2", "gather unit 3"));
-  store.get(1);
+  store.wait_weights(1);
   store.prefetch(3);
   EXPECT_THAT(shard.take(), ElementsAre("gather unit 4"));
-  store.get(2);
+  store.wait_weights(2);
   store.prefetch(4);
-  store.get(3);
+  store.wait_weights(3);
   store.prefetch(5);
   EXPECT_THAT(shard.take(), ElementsAre("gather unit 5", "gather unit 6"));
-  store.get(4);
+  store.wait_weights(4);
   store.prefetch(6);
-  store.get(5);
-  store.get(6);
+  store.wait_weights(5);
+  store.wait_weights(6);
   EXPECT_THAT(shard.take(), IsEmpty());
   // Backwards: blocks 5, 4 and 3 are still there.
   store.prefetch(4);
-  store.get(5);
+  store.wait_weights(5);
   EXPECT_THAT(shard.take(), IsEmpty());
   store.prefetch(3);
-  store.get(4);
+  store.wait_weights(4);
   EXPECT_THAT(shard.take(), ElementsAre("gather unit 2"));
   store.prefetch(2);
-  store.get(3);
+  store.wait_weights(3);
   EXPECT_THAT(shard.take(), ElementsAre("gather unit 1"));
   store.prefetch(1);
-  store.get(2);
+  store.wait_weights(2);
   store.prefetch(0);
-  store.get(1);
-  store.get(0);
+  store.wait_weights(1);
+  store.wait_weights(0);
   EXPECT_THAT(shard.take(), IsEmpty());
 }
 
@@ -82,11 +82,11 @@ TEST_F(FsdpPrefetch, APassAfterAReplayedOneGathersWhatTheCapturedPassDid) {
     shard.take();
     for (int unit = 0; unit <= 6; ++unit) {
       store.prefetch(unit);
-      store.get(unit);
+      store.wait_weights(unit);
     }
     for (int unit = 6; unit >= 0; --unit) {
       store.prefetch(unit - 1);
-      store.get(unit);
+      store.wait_weights(unit);
     }
     store.wait_messages();
     return shard.take();
@@ -104,7 +104,7 @@ TEST_F(FsdpPrefetch, APassAfterAReplayedOneGathersWhatTheCapturedPassDid) {
 // A unit that is in use and the two that are gathered meanwhile have different memory.
 TEST_F(FsdpPrefetch, ThreeBlocksHaveMemoryAtOneTime) {
   FsdpStore store(model.params(), shard, {}, stream);
-  const auto memory = [&](int unit) { return store.get(unit).compute.data; };
+  const auto memory = [&](int unit) { return store.buffers(unit).compute.data; };
   for (int unit = 1; unit <= 3; ++unit) {
     EXPECT_NE(memory(unit), memory(unit + 1));
     EXPECT_NE(memory(unit), memory(unit + 2));

@@ -37,7 +37,7 @@ TEST(LossScaleTraining, AnOverflowChangesOnlyTheScale) {
   const auto weights = [&] {
     std::vector<float> all;
     for (int u = 0; u < run.trainer.params().list().units(); ++u) {
-      const Tensor& w = run.trainer.params().get(u).master;
+      const Tensor& w = run.trainer.params().buffers(u).master;
       all.insert(all.end(), w.as<float>(), w.as<float>() + w.elements());
     }
     return all;
@@ -89,7 +89,7 @@ TEST(LossScaleTraining, WithoutAScaleSmallGradientsVanish) {
     gradients(run.trainer, run.loader, 2);
     int64_t count = 0;
     for (int u = 0; u < run.trainer.params().list().units(); ++u) {
-      const Tensor& g = run.trainer.params().get(u).grad;
+      const Tensor& g = run.trainer.params().buffers(u).grad;
       count += std::count(g.as<float>(), g.as<float>() + g.elements(), 0.0f);
     }
     return count;

@@ -40,7 +40,7 @@ std::vector<float> weights_after(const RunConfig& c, int steps, size_t* bytes = 
   if (bytes) *bytes = activation_bytes(trainer);
   std::vector<float> weights;
   for (int u = 0; u < trainer.layout().model->params().units(); ++u) {
-    const Tensor master = trainer.params().get(u).master;
+    const Tensor master = trainer.params().buffers(u).master;
     weights.insert(weights.end(), master.as<float>(), master.as<float>() + master.elements());
   }
   return weights;

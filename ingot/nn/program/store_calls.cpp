@@ -19,6 +19,16 @@ class Prefetch final : public Primitive {
   int unit_;
 };
 
+class WaitWeights final : public Primitive {
+ public:
+  explicit WaitWeights(int unit) : unit_(unit) {}
+  std::string name() const override { return "wait_weights"; }
+  void run(const Operands& t) const override { t.ctx.params.wait_weights(unit_); }
+
+ private:
+  int unit_;
+};
+
 // Opens a unit's gradients for one section of a pass. What is old is overwritten by the products of the section, if it has
 // those of all the unit's overwritten parameters, and is zeroed here otherwise.
 class OpenGradients final : public Primitive {
@@ -85,6 +95,7 @@ class StoreCalls {
     for (size_t i = border_; i < old_.size(); ++i)
       if (old_[i].cause == Cause::kBackward) end_[static_cast<size_t>(old_[i].scope.unit)] = i + 1;
     opened_ = -1;
+    awaited_.clear();
     reduce_what_forward_finished();
     int unit = units_.end - 1;
     begin(unit);
@@ -120,6 +131,8 @@ class StoreCalls {
     return std::ranges::any_of(old_, [&](const Op& op) { return op.scope.unit > 0 && op.scope.block < 0; });
   }
   void keep(size_t i, int block) {
+    for (const int id : old_[i].weights)
+      if (id >= 0) await(params_[id].unit, block);
     for (const int id : old_[i].gradients)
       if (id >= 0 && params_[id].unit != opened_) {
         opened_ = params_[id].unit;
@@ -129,6 +142,14 @@ class StoreCalls {
       }
     old_[i].block = block;
     b_.ops().push_back(std::move(old_[i]));
+  }
+  // The weights of one block may take the memory of another's.
+  void await(int unit, int block) {
+    if (awaited_.contains(unit)) return;
+    const auto is_block = [&](int other) { return other > 0 && other + 1 < params_.units(); };
+    if (is_block(unit)) std::erase_if(awaited_, is_block);
+    awaited_.insert(unit);
+    add(std::make_shared<WaitWeights>(unit), unit, block);
   }
   void prefetch(int unit, int block) { add(std::make_shared<Prefetch>(unit), unit, block); }
   void add(std::shared_ptr<const Primitive> primitive, int unit, int block) {
@@ -143,6 +164,7 @@ class StoreCalls {
   UnitRange units_;
   std::vector<Op> old_;
   std::vector<size_t> end_;  // by unit: behind its last operation in backward; border_ if it has none
+  std::set<int> awaited_;    // units whose weights are there in this section
   int opened_ = -1;          // the unit whose gradients are open in this section
   int block_ = -1;           // the block whose backward pass has begun; -1: none
 };

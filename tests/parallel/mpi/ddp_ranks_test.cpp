@@ -33,7 +33,7 @@ ModelConfig gpt2() {
   c.kv_heads = 4;
   c.norm = NormKind::kLayerNorm;
   c.positions = PositionKind::kLearned;
-  c.mlp = MlpKind::kGeluTanh;
+  c.mlp = Activation::kGeluTanh;
   c.has_bias = true;
   c.is_tied = false;
   return c.resolved();
@@ -213,7 +213,7 @@ TEST(Ddp, ErrorFeedbackCorrectsRounding) {
     std::vector<float> mean;
     for (int step = 0; step < kSteps; ++step) {
       for (int unit = 0; unit < own.model.params().units(); ++unit) {
-        const Tensor g = own.store.get(unit).grad;
+        const Tensor g = own.store.buffers(unit).grad;
         std::fill_n(g.as<float>(), g.elements(), 0.0f);
       }
       run_share(own, 1);
@@ -235,7 +235,7 @@ TEST(Ddp, ErrorFeedbackForgetsGradientsThatOverflowed) {
       .payload = {.blocks = DType::bf16, .ends = DType::bf16, .has_error_feedback = true}};
   const auto step_from = [](Replica& own, float start) {
     for (int unit = 0; unit < own.model.params().units(); ++unit) {
-      const Tensor g = own.store.get(unit).grad;
+      const Tensor g = own.store.buffers(unit).grad;
       std::fill_n(g.as<float>(), g.elements(), start);
     }
     run_share(own, 1);

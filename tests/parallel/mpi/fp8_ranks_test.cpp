@@ -60,7 +60,7 @@ RunConfig in_fp8(RunConfig config, Fp8Recipe recipe) {
   config.train.grad_accum = 8;  // every rank has whole micro-batches, so one scale covers the same values
   config.precision.compute = DType::bf16;
   config.precision.fp8 = {.recipe = recipe, .amax_history = 4};
-  config.head.precision = HeadDtype::kFp8;
+  config.head.precision = HeadPrecision::kFp8;
   return config;
 }
 

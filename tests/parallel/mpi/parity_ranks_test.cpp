@@ -208,7 +208,7 @@ TEST(Parity, AnF32HeadReadsTheMastersOfShards) {
       RunConfig config = is_tied ? gpt2() : llama();
       config.model.is_tied = is_tied;
       config.precision.compute = DType::bf16;
-      config.head.precision = HeadDtype::kF32;
+      config.head.precision = HeadPrecision::kF32;
       config.parallel = shards();
       config.parallel.keeps_units = keeps_units;
       config.validate();

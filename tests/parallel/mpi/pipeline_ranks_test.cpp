@@ -33,7 +33,7 @@ ModelConfig gpt2() {
   c.kv_heads = 4;
   c.norm = NormKind::kLayerNorm;
   c.positions = PositionKind::kLearned;
-  c.mlp = MlpKind::kGeluTanh;
+  c.mlp = Activation::kGeluTanh;
   c.has_bias = true;
   c.is_tied = false;
   return c.resolved();
@@ -120,7 +120,7 @@ struct Replica {
     return sums;
   }
   std::vector<float> grads(int unit) {
-    const Tensor g = store.get(unit).grad;
+    const Tensor g = store.buffers(unit).grad;
     return {g.as<float>(), g.as<float>() + g.elements()};
   }
 };

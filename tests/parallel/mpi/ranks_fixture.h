@@ -54,7 +54,7 @@ inline RunConfig gpt2() {
   c.model.kv_heads = 4;
   c.model.norm = NormKind::kLayerNorm;
   c.model.positions = PositionKind::kLearned;
-  c.model.mlp = MlpKind::kGeluTanh;
+  c.model.mlp = Activation::kGeluTanh;
   c.model.has_bias = true;
   c.model.is_tied = true;
   c.model.dropout = 0;

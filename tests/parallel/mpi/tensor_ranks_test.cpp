@@ -39,20 +39,20 @@ ModelConfig gpt2() {
   c.heads = c.kv_heads = 8;
   c.norm = NormKind::kLayerNorm;
   c.positions = PositionKind::kLearned;
-  c.mlp = MlpKind::kGeluTanh;
+  c.mlp = Activation::kGeluTanh;
   c.has_bias = true;
-  c.cap = {.kind = CapKind::kTanh, .a = 15};
+  c.cap = {.kind = LogitCap::kTanh, .a = 15};
   return c.resolved();
 }
 
 ModelConfig speedrun() {
   ModelConfig c = llama();
   c.norm = NormKind::kRmsNormWeightless;
-  c.mlp = MlpKind::kRelu2;
+  c.mlp = Activation::kRelu2;
   c.has_qk_norm = true;
   c.is_tied = false;
   c.dropout = 0;
-  c.cap = {.kind = CapKind::kSigmoid, .a = 30, .b = 0, .c = 7.5};
+  c.cap = {.kind = LogitCap::kSigmoid, .a = 30, .b = 0, .c = 7.5};
   return c.resolved();
 }
 
@@ -86,7 +86,7 @@ ModelConfig whole_speedrun() {
   ModelConfig c = llama();
   c.kv_heads = c.heads;
   c = testing::whole_speedrun_style(c);
-  c.cap = {.kind = CapKind::kSigmoid, .a = 30, .b = 0, .c = 7.5};
+  c.cap = {.kind = LogitCap::kSigmoid, .a = 30, .b = 0, .c = 7.5};
   return c.resolved();
 }
 
@@ -173,7 +173,7 @@ class Share {
   const std::vector<float>& losses() const { return losses_; }
   std::vector<UnitBuffers> units() {
     std::vector<UnitBuffers> all;
-    for (int u = 0; u < model_.params().units(); ++u) all.push_back(store_.get(u));
+    for (int u = 0; u < model_.params().units(); ++u) all.push_back(store_.buffers(u));
     return all;
   }
   std::vector<float> grads() {
@@ -260,7 +260,7 @@ void expect_one_rank_results(const Case& setup, bool splits_tokens, double loss_
   EXPECT_NEAR(got.loss, want.loss, loss_error * want.loss) << what;
   EXPECT_EQ(got.counted, want.counted) << what;
   if (setup.compute == DType::f32 && setup.fp8.recipe == Fp8Recipe::kNone &&
-      setup.head.precision == HeadDtype::kCompute) {
+      setup.head.precision == HeadPrecision::kCompute) {
     EXPECT_EQ(got.correct, want.correct) << what;
     EXPECT_NEAR(got.raw.objective, want.raw.objective, 1e-6 * want.raw.objective) << what;
     EXPECT_NEAR(got.raw.ce, want.raw.ce, 1e-6 * want.raw.ce) << what;
@@ -327,7 +327,7 @@ TEST(Tensor, EveryHeadMatchesOneRank) {
 TEST(Tensor, Fp8HeadScalesEqualThoseOfOneRank) {
   for (HeadKind kind : {HeadKind::kChunked, HeadKind::kRecompute})
     for (Fp8HeadScaling scaling : {Fp8HeadScaling::kStatic, Fp8HeadScaling::kCurrent}) {
-      const HeadConfig head{.kind = kind, .precision = HeadDtype::kFp8, .fp8_scaling = scaling};
+      const HeadConfig head{.kind = kind, .precision = HeadPrecision::kFp8, .fp8_scaling = scaling};
       expect_one_rank_results({.model = speedrun(), .head = head}, false, 1e-4, 0.05,
                               fmt::format("fp8 head {}", static_cast<int>(kind)));
     }
