@@ -47,7 +47,7 @@ set(INGOT_KERNEL_CALLERS
     ingot/profile/bench_step.cpp
     ingot/run/peak.cpp
     ingot/train/generate.cpp
-    ingot/train/pass_graphs.cpp
+    ingot/train/pass_runner.cpp
     ingot/train/step_result_ring.cpp
     ingot/train/trainer_step.cpp)
 

@@ -36,6 +36,7 @@ HEAVY = ("nlohmann/", "toml++/", "CLI/", "oneapi/", "pcre2", "utf8proc", "mpi.h"
 # Headers that wrap a library and that only .cpp files of their own folder include.
 WRAPPERS = {"ingot/comm/mpi_communicator.h": "mpi.h", "ingot/comm/mpi_watchdog.h": "mpi.h",
             "ingot/core/cuda/cuda_launch.h": "cuda_runtime.h"}
+INNER = re.compile(r"ingot/ops/[^/]+/")
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
@@ -54,10 +55,14 @@ def breaches(root, file):
             continue
         if name.endswith(".h") and target.startswith(HEAVY) and name.startswith("ingot/") and WRAPPERS.get(name) != target:
             yield f"{name}:{line}: {target} is a heavy header: include it in a .cpp only"
+        if name.startswith("apps/") and INNER.match(target):
+            yield f"{name}:{line}: {target} is an inner header of ops: include a header of ingot/ops itself"
         if not name.startswith("ingot/") or quote != '"':
             continue
         if not target.startswith("ingot/"):
             yield f"{name}:{line}: ingot/ must not include {target}"
+        elif INNER.match(target) and folder_of(name) != "ops":
+            yield f"{name}:{line}: {target} is an inner header of ops: include a header of ingot/ops itself"
         elif folder_of(target) != folder_of(name) and folder_of(target) not in MAY_INCLUDE[folder_of(name)]:
             yield f"{name}:{line}: {folder_of(name)} must not include {folder_of(target)} ({target})"
 

@@ -62,7 +62,7 @@ GgufArch olmo2_arch_of(const ModelConfig& c) {
 // Only `llama` has the RoPE of Llama 3.
 bool is_qwen2(const ModelConfig& c) {
   return c.has_qkv_bias && !c.has_bias && c.heads * c.head_dim == c.width &&
-         c.rope_scaling.kind != RopeScalingKind::kLlama3;
+         c.rope_scaling.kind != RopeScaling::Kind::kLlama3;
 }
 
 // The architecture of a model with RMSNorm, RoPE and SwiGLU.
@@ -78,31 +78,31 @@ GgufArch llama_arch_of(const ModelConfig& c) {
 }
 
 GgufArch arch_of(const ModelConfig& c) {
-  if (c.cap.kind != CapKind::kNone) refuse_model("its logits are capped (model.logit_cap)");
+  if (c.cap.kind != LogitCap::kNone) refuse_model("its logits are capped (model.logit_cap)");
   if (c.has_own_parts())
     refuse_model(
         "it has parts of the speed run (model.skips, input_mix, value_embeddings, embedding_norm, "
         "mlp_only_layers), or model.parallel_residual or rope_dims");
-  if (c.mlp == MlpKind::kRelu2) refuse_model("its activation is ReLU^2");
+  if (c.mlp == Activation::kRelu2) refuse_model("its activation is ReLU^2");
   if (c.norm == NormKind::kLayerNorm) {
     if (c.norm_place == NormPlace::kAfter) refuse_model("LayerNorm after the layers (model.norm_place)");
     if (c.positions != PositionKind::kLearned) refuse_model("LayerNorm with rotary positions");
     if (c.has_qk_norm) refuse_model("LayerNorm with QK-norm");
-    if (c.mlp != MlpKind::kGeluTanh) refuse_model("LayerNorm with an activation other than the tanh GELU");
+    if (c.mlp != Activation::kGeluTanh) refuse_model("LayerNorm with an activation other than the tanh GELU");
     if (c.kv_heads != c.heads || c.heads * c.head_dim != c.width)
       refuse_model("GPT-2's attention with grouped heads or heads of another size");
     return GgufArch::kGpt2;
   }
   if (c.positions != PositionKind::kRope) refuse_model("RMSNorm with learned positions");
-  if (c.mlp != MlpKind::kSwiglu) refuse_model("RMSNorm with an MLP other than SwiGLU");
+  if (c.mlp != Activation::kSwiglu) refuse_model("RMSNorm with an MLP other than SwiGLU");
   if (c.has_qk_norm && c.has_bias_of_qkv()) refuse_model("QK-norm with biases");
   if (c.window > 0 && c.window < c.context)
     refuse_model(fmt::format("a window of attention (model.window = {})", c.window));
   const GgufArch arch = llama_arch_of(c);
-  if (c.rope_scaling.kind == RopeScalingKind::kLlama3 && arch != GgufArch::kLlama)
+  if (c.rope_scaling.kind == RopeScaling::Kind::kLlama3 && arch != GgufArch::kLlama)
     refuse_model(fmt::format("the RoPE of Llama 3 in the architecture {}", arch_name(arch)));
-  const RopeScalingConfig& scaling = c.rope_scaling;
-  if (scaling.kind == RopeScalingKind::kYarn && (scaling.beta_fast != 32 || scaling.beta_slow != 1))
+  const RopeScaling& scaling = c.rope_scaling;
+  if (scaling.kind == RopeScaling::Kind::kYarn && (scaling.beta_fast != 32 || scaling.beta_slow != 1))
     refuse_model(
         "YaRN with other limits than model.rope_beta_fast = 32 and model.rope_beta_slow = 1, the only ones "
         "that it computes");
@@ -153,7 +153,7 @@ std::string gguf_name(const std::string& hf, GgufArch arch) {
 
 // Returns the number by which Llama 3's scaling divides the rotary frequency i (ops/rope.h).
 double llama3_rope_divisor(const ModelConfig& c, int64_t i) {
-  const RopeScalingConfig& s = c.rope_scaling;
+  const RopeScaling& s = c.rope_scaling;
   const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(c.head_dim);
   const double wavelength = 2 * std::numbers::pi * std::pow(c.rope_theta, exponent);
   const double turns = static_cast<double>(s.original_context) / wavelength;
@@ -176,7 +176,7 @@ class GgufTensors {
       add_ones_unless_there(block + (is_after ? "post_ffw_norm.weight" : "ffn_norm.weight"), c_.width);
     }
     add_ones_unless_there("output_norm.weight", c_.width);
-    if (c_.rope_scaling.kind == RopeScalingKind::kLlama3) add_rope_divisors();
+    if (c_.rope_scaling.kind == RopeScaling::Kind::kLlama3) add_rope_divisors();
     return std::move(tensors_);
   }
 
@@ -244,9 +244,9 @@ class GgufTensors {
   std::vector<GgufTensor> tensors_;
 };
 
-void add_rope_scaling(GgufMetadata& metadata, const RopeScalingConfig& scaling, const std::string& prefix) {
-  if (scaling.kind != RopeScalingKind::kLinear && scaling.kind != RopeScalingKind::kYarn) return;
-  const bool is_yarn = scaling.kind == RopeScalingKind::kYarn;
+void add_rope_scaling(GgufMetadata& metadata, const RopeScaling& scaling, const std::string& prefix) {
+  if (scaling.kind != RopeScaling::Kind::kLinear && scaling.kind != RopeScaling::Kind::kYarn) return;
+  const bool is_yarn = scaling.kind == RopeScaling::Kind::kYarn;
   const auto add = [&](const char* key, double value) {
     metadata.add(prefix + key, static_cast<float>(value));
   };

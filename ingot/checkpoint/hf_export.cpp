@@ -127,25 +127,25 @@ const char* norm_name(NormKind kind) {
                                       : "rmsnorm_weightless";
 }
 
-const char* mlp_name(MlpKind kind) {
-  return kind == MlpKind::kSwiglu      ? "swiglu"
-         : kind == MlpKind::kRelu2     ? "relu2"
-         : kind == MlpKind::kGeluExact ? "gelu_exact"
-                                       : "gelu_tanh";
+const char* mlp_name(Activation kind) {
+  return kind == Activation::kSwiglu      ? "swiglu"
+         : kind == Activation::kRelu2     ? "relu2"
+         : kind == Activation::kGeluExact ? "gelu_exact"
+                                          : "gelu_tanh";
 }
 
-const char* rope_scaling_name(RopeScalingKind kind) {
-  return kind == RopeScalingKind::kLlama3   ? "llama3"
-         : kind == RopeScalingKind::kLinear ? "linear"
-         : kind == RopeScalingKind::kYarn   ? "yarn"
-                                            : "none";
+const char* rope_scaling_name(RopeScaling::Kind kind) {
+  return kind == RopeScaling::Kind::kLlama3   ? "llama3"
+         : kind == RopeScaling::Kind::kLinear ? "linear"
+         : kind == RopeScaling::Kind::kYarn   ? "yarn"
+                                              : "none";
 }
 
 // What modeling_ingot.py must know, with the names of the configuration's keys.
 std::string own_json(const ModelConfig& c) {
-  const char* cap = c.cap.kind == CapKind::kTanh      ? "tanh"
-                    : c.cap.kind == CapKind::kSigmoid ? "sigmoid"
-                                                      : "none";
+  const char* cap = c.cap.kind == LogitCap::kTanh      ? "tanh"
+                    : c.cap.kind == LogitCap::kSigmoid ? "sigmoid"
+                                                       : "none";
   const nlohmann::ordered_json own = {
       {"norm", norm_name(c.norm)},
       {"norm_place", c.norm_place == NormPlace::kAfter ? "after" : "before"},

@@ -9,14 +9,14 @@ namespace {
 
 bool is_gpt2(const ModelConfig& c) {
   return c.norm == NormKind::kLayerNorm && c.positions == PositionKind::kLearned &&
-         c.mlp != MlpKind::kSwiglu && c.mlp != MlpKind::kRelu2 && c.kv_heads == c.heads &&
+         c.mlp != Activation::kSwiglu && c.mlp != Activation::kRelu2 && c.kv_heads == c.heads &&
          c.heads * c.head_dim == c.width && !c.has_qk_norm && c.window == 0 &&
          c.norm_place == NormPlace::kBefore;
 }
 
 // Returns the relative of LLaMA whose transformers class computes the model; "ingot" if there is none.
 const char* llama_relative(const ModelConfig& c) {
-  if (c.norm != NormKind::kRmsNorm || c.positions != PositionKind::kRope || c.mlp != MlpKind::kSwiglu)
+  if (c.norm != NormKind::kRmsNorm || c.positions != PositionKind::kRope || c.mlp != Activation::kSwiglu)
     return "ingot";
   const bool has_window = c.window > 0, has_qkv_bias = c.has_qkv_bias && !c.has_bias,
              has_nope = c.nope_every > 0;
@@ -36,51 +36,51 @@ const char* llama_relative(const ModelConfig& c) {
   return c.has_bias ? "ingot" : "mistral";
 }
 
-const char* activation_name(MlpKind kind) {
+const char* activation_name(Activation kind) {
   switch (kind) {
-    case MlpKind::kSwiglu:
+    case Activation::kSwiglu:
       return "silu";
-    case MlpKind::kRelu2:
+    case Activation::kRelu2:
       return "relu2";
-    case MlpKind::kGeluExact:
+    case Activation::kGeluExact:
       return "gelu";
-    case MlpKind::kGeluTanh:
+    case Activation::kGeluTanh:
       break;
   }
   return "gelu_new";
 }
 
-HfRope to_hf_rope(const RopeScalingConfig& c) {
+HfRope to_hf_rope(const RopeScaling& c) {
   switch (c.kind) {
-    case RopeScalingKind::kLinear:
+    case RopeScaling::Kind::kLinear:
       return {.type = "linear", .factor = c.factor};
-    case RopeScalingKind::kLlama3:
+    case RopeScaling::Kind::kLlama3:
       return {.type = "llama3",
               .factor = c.factor,
               .low_freq_factor = c.low_freq_factor,
               .high_freq_factor = c.high_freq_factor,
               .original_context = c.original_context};
-    case RopeScalingKind::kYarn:
+    case RopeScaling::Kind::kYarn:
       return {.type = "yarn",
               .factor = c.factor,
               .beta_fast = c.beta_fast,
               .beta_slow = c.beta_slow,
               .attention_factor = c.attention_factor,
               .original_context = c.original_context};
-    case RopeScalingKind::kNone:
+    case RopeScaling::Kind::kNone:
       break;
   }
   return {};
 }
 
-RopeScalingConfig from_hf_rope(const HfRope& rope) {
-  RopeScalingConfig c;
+RopeScaling from_hf_rope(const HfRope& rope) {
+  RopeScaling c;
   if (rope.type == "default") return c;
   c.factor = rope.factor;
-  c.kind = rope.type == "linear" ? RopeScalingKind::kLinear
-           : rope.type == "yarn" ? RopeScalingKind::kYarn
-                                 : RopeScalingKind::kLlama3;
-  if (c.kind == RopeScalingKind::kLinear) return c;
+  c.kind = rope.type == "linear" ? RopeScaling::Kind::kLinear
+           : rope.type == "yarn" ? RopeScaling::Kind::kYarn
+                                 : RopeScaling::Kind::kLlama3;
+  if (c.kind == RopeScaling::Kind::kLinear) return c;
   c.low_freq_factor = rope.low_freq_factor;
   c.high_freq_factor = rope.high_freq_factor;
   c.beta_fast = rope.beta_fast;
@@ -91,14 +91,14 @@ RopeScalingConfig from_hf_rope(const HfRope& rope) {
 }
 
 // The MLP of a config's activation. kData error if Ingot has no such MLP.
-MlpKind mlp_of(const HfModelConfig& hf, bool is_gpt2) {
+Activation mlp_of(const HfModelConfig& hf, bool is_gpt2) {
   const std::string& name = hf.activation;
   if (!is_gpt2) {
-    if (name == "silu" || name == "swish") return MlpKind::kSwiglu;
+    if (name == "silu" || name == "swish") return Activation::kSwiglu;
     fail(ErrorKind::kData, "config.json: hidden_act {:?} is not supported; silu is", name.substr(0, 80));
   }
-  if (name == "gelu") return MlpKind::kGeluExact;
-  if (name == "gelu_new" || name == "gelu_pytorch_tanh") return MlpKind::kGeluTanh;
+  if (name == "gelu") return Activation::kGeluExact;
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh") return Activation::kGeluTanh;
   fail(ErrorKind::kData, "config.json: activation_function {:?} is not supported; gelu_new and gelu are",
        name.substr(0, 80));
 }
@@ -126,7 +126,7 @@ void copy_equal_fields(To& to, const From& from) {
 }  // namespace
 
 const char* hf_family(const ModelConfig& c) {
-  if (c.cap.kind != CapKind::kNone || c.has_own_parts()) return "ingot";
+  if (c.cap.kind != LogitCap::kNone || c.has_own_parts()) return "ingot";
   return is_gpt2(c) ? "gpt2" : llama_relative(c);
 }
 

@@ -30,6 +30,7 @@ class TensorLayout {
   }
 
   bool has(const std::string& ours) const { return ids_.contains(ours); }
+  const ParamSpec& spec(const std::string& ours) const { return model_.params()[ids_.at(ours)]; }
 
   // Adds the rows [begin, end) of a parameter; end < 0 stands for all rows.
   void add(const std::string& hf, const std::string& ours, int64_t begin = 0, int64_t end = -1,
@@ -47,8 +48,19 @@ class TensorLayout {
                         .row_end = end,
                         .is_transposed = is_transposed});
   }
-  void add_if(const std::string& hf, const std::string& ours, int64_t begin = 0, int64_t end = -1) {
-    if (has(ours)) add(hf, ours, begin, end);
+  void add_if(const std::string& hf, const std::string& ours) {
+    if (has(ours)) add(hf, ours);
+  }
+  // Adds each of the matrices that are fused in a linear, or the parts of its bias, if it has one.
+  void add_fused(const std::string& hf, std::initializer_list<const char*> names, const std::string& ours,
+                 const char* kind) {
+    if (!has(ours + kind)) return;
+    int64_t begin = 0;
+    auto name = names.begin();
+    for (const int64_t rows : spec(ours + ".weight").fused_rows) {
+      add(hf + *name++ + kind, ours + kind, begin, begin + rows);
+      begin += rows;
+    }
   }
   void add_or_zeros(const std::string& hf, const std::string& ours, int64_t size) {
     if (has(ours))
@@ -82,16 +94,17 @@ std::vector<HfTensor> gpt2_tensors(const Transformer& model) {
       layout.add_if(hf + hf_name + ".weight", ours + our_name + ".weight");
       layout.add_or_zeros(hf + hf_name + ".bias", ours + our_name + ".bias", c.width);
     };
-    const auto linear = [&](const char* hf_name, const char* our_name, int64_t out) {
+    const auto linear = [&](const char* hf_name, const char* our_name) {
       layout.add(hf + hf_name + ".weight", ours + our_name + ".weight", 0, -1, true);
-      layout.add_or_zeros(hf + hf_name + ".bias", ours + our_name + ".bias", out);
+      layout.add_or_zeros(hf + hf_name + ".bias", ours + our_name + ".bias",
+                          layout.spec(ours + our_name + ".weight").full_shape()[0]);
     };
     norm("ln_1", "attention.norm");
-    linear("attn.c_attn", "attention.qkv", c.qkv_width());
-    linear("attn.c_proj", "attention.proj", c.width);
+    linear("attn.c_attn", "attention.qkv");
+    linear("attn.c_proj", "attention.proj");
     norm("ln_2", "mlp.norm");
-    linear("mlp.c_fc", "mlp.up", c.mlp_in_width());
-    linear("mlp.c_proj", "mlp.down", c.width);
+    linear("mlp.c_fc", "mlp.up");
+    linear("mlp.c_proj", "mlp.down");
   }
   layout.add_if("transformer.ln_f.weight", "head.norm.weight");
   layout.add_or_zeros("transformer.ln_f.bias", "head.norm.bias", c.width);
@@ -101,7 +114,6 @@ std::vector<HfTensor> gpt2_tensors(const Transformer& model) {
 
 std::vector<HfTensor> llama_tensors(const Transformer& model) {
   const ModelConfig& c = model.config();
-  const int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
   const std::string_view family = hf_family(c);
   const bool has_gains = c.has_qk_norm && (c.has_qk_norm_gain || family == "qwen3" || family == "olmo2");
   const bool is_after = c.norm_place == NormPlace::kAfter;
@@ -129,17 +141,13 @@ std::vector<HfTensor> llama_tensors(const Transformer& model) {
     }
     for (const char* kind : {".weight", ".bias"}) {
       layout.add_if(hf + attention_norm + kind, ours + "attention.norm" + kind);
-      layout.add_if(hf + "self_attn.q_proj" + kind, ours + "attention.qkv" + kind, 0, q);
-      layout.add_if(hf + "self_attn.k_proj" + kind, ours + "attention.qkv" + kind, q, q + kv);
-      layout.add_if(hf + "self_attn.v_proj" + kind, ours + "attention.qkv" + kind, q + kv, q + 2 * kv);
+      layout.add_fused(hf + "self_attn.", {"q_proj", "k_proj", "v_proj"}, ours + "attention.qkv", kind);
       layout.add_if(hf + "self_attn.o_proj" + kind, ours + "attention.proj" + kind);
       layout.add_if(hf + mlp_norm + kind, ours + "mlp.norm" + kind);
-      if (c.mlp == MlpKind::kSwiglu) {
-        layout.add_if(hf + "mlp.gate_proj" + kind, ours + "mlp.up" + kind, 0, c.ffn);
-        layout.add_if(hf + "mlp.up_proj" + kind, ours + "mlp.up" + kind, c.ffn, 2 * c.ffn);
-      } else {
+      if (c.mlp == Activation::kSwiglu)
+        layout.add_fused(hf + "mlp.", {"gate_proj", "up_proj"}, ours + "mlp.up", kind);
+      else
         layout.add_if(hf + "mlp.up_proj" + kind, ours + "mlp.up" + kind);
-      }
       layout.add_if(hf + "mlp.down_proj" + kind, ours + "mlp.down" + kind);
     }
   }
@@ -247,8 +255,8 @@ const SafetensorsEntry& readable_tensor(const SafetensorsSet& files, const HfTen
 std::vector<HfTensor> hf_tensors(const Transformer& model, HfNames names) {
   const ModelConfig& c = model.config();
   const bool is_gpt2 = names == HfNames::kByModel && c.positions == PositionKind::kLearned &&
-                       c.norm == NormKind::kLayerNorm && c.mlp != MlpKind::kSwiglu && c.kv_heads == c.heads &&
-                       !c.has_qk_norm_gain && !c.has_own_parts();
+                       c.norm == NormKind::kLayerNorm && c.mlp != Activation::kSwiglu &&
+                       c.kv_heads == c.heads && !c.has_qk_norm_gain && !c.has_own_parts();
   return is_gpt2 ? gpt2_tensors(model) : llama_tensors(model);
 }
 

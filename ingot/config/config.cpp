@@ -116,17 +116,17 @@ void validate_batch(const RunConfig& config) {
 void validate_head(const RunConfig& config) {
   const HeadConfig& head = config.head;
   const PrecisionConfig& precision = config.precision;
-  if (precision.master != Masters::kF32 && head.precision == HeadDtype::kF32)
+  if (precision.master != Masters::kF32 && head.precision == HeadPrecision::kF32)
     fail(ErrorKind::kUsage, "head.precision = f32 reads f32 masters, which precision.master does not keep");
-  const bool is_bf16_head = head.precision == HeadDtype::kBf16 ||
-                            (head.precision == HeadDtype::kCompute && precision.compute == DType::bf16);
+  const bool is_bf16_head = head.precision == HeadPrecision::kBf16 ||
+                            (head.precision == HeadPrecision::kCompute && precision.compute == DType::bf16);
   if (head.loss_dtype != LossDtype::kF32 && !is_bf16_head)
     fail(ErrorKind::kUsage,
          "head.loss_dtype = \"bf16\" and \"bf16_logits\" are for a head in bf16; set "
          "head.precision = bf16, or head.loss_dtype = f32");
   if (head.loss_dtype != LossDtype::kF32 && config.parallel.tp > 1)
     fail(ErrorKind::kUsage, "head.loss_dtype must be f32 with parallel.tp above 1");
-  if (head.loss_dtype == LossDtype::kBf16 && config.model.cap.kind != CapKind::kNone)
+  if (head.loss_dtype == LossDtype::kBf16 && config.model.cap.kind != LogitCap::kNone)
     fail(ErrorKind::kUsage, "head.loss_dtype = \"bf16\" knows no logit cap; set model.cap = none");
 }
 
@@ -143,7 +143,7 @@ void validate_lora(const RunConfig& config) {
          "its "
          "folder",
          lora.rank);
-  if (config.head.precision == HeadDtype::kF32 && config.precision.compute != DType::f32)
+  if (config.head.precision == HeadPrecision::kF32 && config.precision.compute != DType::f32)
     fail(ErrorKind::kUsage,
          "head.precision = f32 reads f32 masters, which the frozen weights of a LoRA run have not; set "
          "head.precision = {}",

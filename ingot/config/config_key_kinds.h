@@ -22,6 +22,8 @@
 
 namespace ingot::key_kinds {
 
+using enum ResumeClass;
+
 // Throws "NAME must be RULE, got VALUE" + hint.
 [[noreturn]] void refuse(const std::string& name, const std::string& rule, const ConfigValue& value,
                          const std::string& hint = "");
@@ -68,8 +70,10 @@ const T& plain(const std::optional<T>& value) {
 }
 
 template <typename... Path>
-ConfigKey whole(std::string name, int64_t low, int64_t high, std::string doc, Path... path) {
+ConfigKey whole(std::string name, ResumeClass resume, int64_t low, int64_t high, std::string doc,
+                Path... path) {
   return {name,
+          resume,
           whole_rule(low, high),
           std::move(doc),
           false,
@@ -83,8 +87,9 @@ ConfigKey whole(std::string name, int64_t low, int64_t high, std::string doc, Pa
 
 // A key for any finite number; validate() of the owner checks the bounds.
 template <typename... Path>
-ConfigKey number(std::string name, std::string doc, Path... path) {
+ConfigKey number(std::string name, ResumeClass resume, std::string doc, Path... path) {
   return {name,
+          resume,
           "a number",
           std::move(doc),
           false,
@@ -96,8 +101,9 @@ ConfigKey number(std::string name, std::string doc, Path... path) {
 
 // A key for a list of finite numbers.
 template <typename... Path>
-ConfigKey numbers(std::string name, std::string doc, Path... path) {
+ConfigKey numbers(std::string name, ResumeClass resume, std::string doc, Path... path) {
   return {name,
+          resume,
           "a list of numbers",
           std::move(doc),
           false,
@@ -114,8 +120,9 @@ ConfigKey numbers(std::string name, std::string doc, Path... path) {
 
 // A key for a list of whole numbers; validate() of the owner checks the bounds.
 template <typename... Path>
-ConfigKey wholes(std::string name, std::string doc, Path... path) {
+ConfigKey wholes(std::string name, ResumeClass resume, std::string doc, Path... path) {
   return {name,
+          resume,
           "a list of whole numbers",
           std::move(doc),
           false,
@@ -131,9 +138,10 @@ ConfigKey wholes(std::string name, std::string doc, Path... path) {
 }
 
 template <typename... Path>
-ConfigKey duration(std::string name, std::string doc, Path... path) {
+ConfigKey duration(std::string name, ResumeClass resume, std::string doc, Path... path) {
   const std::string rule = "a duration such as 90s, 2m or 1h30m";
   return {name,
+          resume,
           rule,
           std::move(doc),
           false,
@@ -152,9 +160,10 @@ ConfigKey duration(std::string name, std::string doc, Path... path) {
 }
 
 template <typename... Path>
-ConfigKey flag(std::string name, std::string doc, Path... path) {
+ConfigKey flag(std::string name, ResumeClass resume, std::string doc, Path... path) {
   return {
       name,
+      resume,
       "true or false",
       std::move(doc),
       false,
@@ -163,8 +172,9 @@ ConfigKey flag(std::string name, std::string doc, Path... path) {
 }
 
 template <typename... Path>
-ConfigKey text(std::string name, std::string doc, Path... path) {
+ConfigKey text(std::string name, ResumeClass resume, std::string doc, Path... path) {
   return {name,
+          resume,
           "a text",
           std::move(doc),
           true,
@@ -177,8 +187,9 @@ ConfigKey text(std::string name, std::string doc, Path... path) {
 }
 
 template <typename... Path>
-ConfigKey texts(std::string name, std::string doc, Path... path) {
+ConfigKey texts(std::string name, ResumeClass resume, std::string doc, Path... path) {
   return {name,
+          resume,
           "a text or a list of texts",
           std::move(doc),
           true,
@@ -204,12 +215,13 @@ ConfigKey texts(std::string name, std::string doc, Path... path) {
 
 // A key for one of a few named values. The error lists the names; they are matched exactly.
 template <typename Value, typename... Path>
-ConfigKey choice(std::string name, std::vector<std::pair<std::string, Value>> values, std::string doc,
-                 Path... path) {
+ConfigKey choice(std::string name, ResumeClass resume, std::vector<std::pair<std::string, Value>> values,
+                 std::string doc, Path... path) {
   std::vector<std::string> names;
   for (const auto& [key, value] : values) names.push_back(key);
   std::string rule = fmt::format("one of {}", list_names(names));
   return {name,
+          resume,
           rule,
           std::move(doc),
           true,
@@ -225,12 +237,13 @@ ConfigKey choice(std::string name, std::vector<std::pair<std::string, Value>> va
 
 // A key for a list of named values; a single name is accepted as a list of one.
 template <typename Value, typename... Path>
-ConfigKey choices(std::string name, std::vector<std::pair<std::string, Value>> values, std::string doc,
-                  Path... path) {
+ConfigKey choices(std::string name, ResumeClass resume, std::vector<std::pair<std::string, Value>> values,
+                  std::string doc, Path... path) {
   std::vector<std::string> names;
   for (const auto& [key, value] : values) names.push_back(key);
   std::string rule = fmt::format("a list of {}", list_names(names));
   return {name,
+          resume,
           rule,
           std::move(doc),
           false,

@@ -15,6 +15,8 @@
 namespace ingot {
 namespace {
 
+using enum ResumeClass;
+
 using key_kinds::choice;
 using key_kinds::choices;
 using key_kinds::duration;
@@ -31,60 +33,60 @@ using R = RunConfig;
 using M = ModelConfig;
 
 void add_rope_keys(std::vector<ConfigKey>& keys) {
-  using S = RopeScalingConfig;
+  using S = RopeScaling;
   const auto model = &R::model;
   const auto scaling = &M::rope_scaling;
-  keys.push_back(choice<RopeScalingKind>("model.rope_scaling",
-                                         {{"none", RopeScalingKind::kNone},
-                                          {"linear", RopeScalingKind::kLinear},
-                                          {"llama3", RopeScalingKind::kLlama3},
-                                          {"yarn", RopeScalingKind::kYarn}},
-                                         "scaling of the rotary frequencies for longer contexts", model,
-                                         scaling, &S::kind));
-  keys.push_back(
-      number("model.rope_factor", "rope_scaling: how many times longer", model, scaling, &S::factor));
-  keys.push_back(number("model.rope_low_freq_factor",
+  keys.push_back(choice<RopeScaling::Kind>("model.rope_scaling", kCourse,
+                                           {{"none", RopeScaling::Kind::kNone},
+                                            {"linear", RopeScaling::Kind::kLinear},
+                                            {"llama3", RopeScaling::Kind::kLlama3},
+                                            {"yarn", RopeScaling::Kind::kYarn}},
+                                           "scaling of the rotary frequencies for longer contexts", model,
+                                           scaling, &S::kind));
+  keys.push_back(number("model.rope_factor", kCourse, "rope_scaling: how many times longer", model, scaling,
+                        &S::factor));
+  keys.push_back(number("model.rope_low_freq_factor", kCourse,
                         "llama3: waves longer than rope_original_context / this are scaled", model, scaling,
                         &S::low_freq_factor));
-  keys.push_back(number("model.rope_high_freq_factor",
+  keys.push_back(number("model.rope_high_freq_factor", kCourse,
                         "llama3: waves shorter than rope_original_context / this are not", model, scaling,
                         &S::high_freq_factor));
-  keys.push_back(whole("model.rope_original_context", 1, 1 << 24,
+  keys.push_back(whole("model.rope_original_context", kCourse, 1, 1 << 24,
                        "llama3, yarn: context of the model before scaling", model, scaling,
                        &S::original_context));
-  keys.push_back(number("model.rope_beta_fast",
+  keys.push_back(number("model.rope_beta_fast", kCourse,
                         "yarn: what turns more often than this in rope_original_context is not scaled", model,
                         scaling, &S::beta_fast));
-  keys.push_back(number("model.rope_beta_slow",
+  keys.push_back(number("model.rope_beta_slow", kCourse,
                         "yarn: what turns less often than this in rope_original_context is scaled", model,
                         scaling, &S::beta_slow));
-  keys.push_back(number("model.rope_attention_factor",
+  keys.push_back(number("model.rope_attention_factor", kCourse,
                         "yarn: factor of queries and keys; 0: 0.1 ln(rope_factor) + 1", model, scaling,
                         &S::attention_factor));
-  keys.push_back(whole("model.rope_dims", 0, 4096, "channels of a head that rotate, the first ones; 0: all",
-                       model, &M::rope_dims));
-  keys.push_back(whole("model.nope_every", 0, 10'000,
+  keys.push_back(whole("model.rope_dims", kCourse, 0, 4096,
+                       "channels of a head that rotate, the first ones; 0: all", model, &M::rope_dims));
+  keys.push_back(whole("model.nope_every", kCourse, 0, 10'000,
                        "every n-th block attends without rotary positions; 0: none does", model,
                        &M::nope_every));
 }
 
 void add_speed_run_keys(std::vector<ConfigKey>& keys) {
   const auto model = &R::model;
-  keys.push_back(flag("model.parallel_residual",
+  keys.push_back(flag("model.parallel_residual", kModel,
                       "attention and MLP of a block read one norm and are added together (GPT-J)", model,
                       &M::has_parallel_residual));
-  keys.push_back(
-      wholes("model.mlp_only_layers", "blocks, from 0, that have no attention", model, &M::mlp_only_layers));
-  keys.push_back(flag("model.embedding_norm", "normalise the embedding before the first block", model,
+  keys.push_back(wholes("model.mlp_only_layers", kModel, "blocks, from 0, that have no attention", model,
+                        &M::mlp_only_layers));
+  keys.push_back(flag("model.embedding_norm", kModel, "normalise the embedding before the first block", model,
                       &M::has_embedding_norm));
-  keys.push_back(flag("model.input_mix",
+  keys.push_back(flag("model.input_mix", kModel,
                       "a block reads a x + b (the first block's input), by learned a = 1 and b = 0 at first",
                       model, &M::has_input_mix));
   keys.push_back(
-      flag("model.skips",
+      flag("model.skips", kModel,
            "block L-1-l adds the output of block l to its input, times a learned scalar, 1 at first", model,
            &M::has_skips));
-  keys.push_back(whole("model.value_embeddings", 0, 10'000,
+  keys.push_back(whole("model.value_embeddings", kModel, 0, 10'000,
                        "tables that add a row per token to the values of as many first and last blocks",
                        model, &M::value_embeddings));
 }
@@ -92,13 +94,13 @@ void add_speed_run_keys(std::vector<ConfigKey>& keys) {
 void add_lora_keys(std::vector<ConfigKey>& keys) {
   using L = LoraConfig;
   const auto model = &R::model;
-  keys.push_back(whole("lora.rank", 0, 4096,
+  keys.push_back(whole("lora.rank", kModel, 0, 4096,
                        "rank of the adapters (LoRA) that are trained in place of the model's own weights; 0: "
                        "none, all weights are trained",
                        model, &M::lora, &L::rank));
-  keys.push_back(
-      number("lora.alpha", "an adapter's output is multiplied by alpha / rank", model, &M::lora, &L::alpha));
-  keys.push_back(texts("lora.targets",
+  keys.push_back(number("lora.alpha", kModel, "an adapter's output is multiplied by alpha / rank", model,
+                        &M::lora, &L::alpha));
+  keys.push_back(texts("lora.targets", kModel,
                        "patterns of the linears that have an adapter (blocks.*.attention.*); empty: all of "
                        "the blocks",
                        model, &M::lora, &L::targets));
@@ -106,77 +108,86 @@ void add_lora_keys(std::vector<ConfigKey>& keys) {
 
 void add_model_keys(std::vector<ConfigKey>& keys) {
   const auto model = &R::model;
-  keys.push_back(whole("model.layers", 1, 10'000, "transformer blocks", model, &M::layers));
-  keys.push_back(whole("model.heads", 1, 4096, "attention heads of a layer", model, &M::heads));
+  keys.push_back(whole("model.layers", kModel, 1, 10'000, "transformer blocks", model, &M::layers));
+  keys.push_back(whole("model.heads", kModel, 1, 4096, "attention heads of a layer", model, &M::heads));
+  keys.push_back(whole("model.kv_heads", kModel, 0, 4096, "key and value heads; 0: as many as heads", model,
+                       &M::kv_heads));
   keys.push_back(
-      whole("model.kv_heads", 0, 4096, "key and value heads; 0: as many as heads", model, &M::kv_heads));
+      whole("model.head_dim", kModel, 0, 4096, "channels per head; 0: width / heads", model, &M::head_dim));
   keys.push_back(
-      whole("model.head_dim", 0, 4096, "channels per head; 0: width / heads", model, &M::head_dim));
-  keys.push_back(whole("model.width", 1, 1 << 20, "channels of the residual stream", model, &M::width));
-  keys.push_back(whole("model.ffn", 0, 1 << 22,
+      whole("model.width", kModel, 1, 1 << 20, "channels of the residual stream", model, &M::width));
+  keys.push_back(whole("model.ffn", kModel, 0, 1 << 22,
                        "hidden size of the MLP; 0: 4 width, for swiglu 8/3 width rounded up to 32s", model,
                        &M::ffn));
-  keys.push_back(whole("model.context", 1, 1 << 24, "context length in tokens", model, &M::context));
-  keys.push_back(whole("model.vocab", 0, (int64_t{1} << 31) - 1, "tokens; 0: as many as the tokenizer has",
-                       model, &M::vocab));
-  keys.push_back(whole("model.vocab_multiple", 1, 1 << 20, "pad the vocabulary to a multiple of this", model,
-                       &M::vocab_multiple));
-  keys.push_back(choice<NormKind>("model.norm",
+  keys.push_back(whole("model.context", kText, 1, 1 << 24, "context length in tokens", model, &M::context));
+  keys.push_back(whole("model.vocab", kModel, 0, (int64_t{1} << 31) - 1,
+                       "tokens; 0: as many as the tokenizer has", model, &M::vocab));
+  keys.push_back(whole("model.vocab_multiple", kModel, 1, 1 << 20, "pad the vocabulary to a multiple of this",
+                       model, &M::vocab_multiple));
+  keys.push_back(choice<NormKind>("model.norm", kModel,
                                   {{"layernorm", NormKind::kLayerNorm},
                                    {"rmsnorm", NormKind::kRmsNorm},
                                    {"rmsnorm_weightless", NormKind::kRmsNormWeightless}},
                                   "normalisation", model, &M::norm));
   keys.push_back(choice<NormPlace>(
-      "model.norm_place", {{"before", NormPlace::kBefore}, {"after", NormPlace::kAfter}},
+      "model.norm_place", kModel, {{"before", NormPlace::kBefore}, {"after", NormPlace::kAfter}},
       "norms of the attention's and the MLP's input, or of their output", model, &M::norm_place));
-  keys.push_back(choice<PositionKind>("model.positions",
+  keys.push_back(choice<PositionKind>("model.positions", kModel,
                                       {{"learned", PositionKind::kLearned}, {"rope", PositionKind::kRope}},
                                       "position encoding", model, &M::positions));
-  keys.push_back(choice<MlpKind>("model.mlp",
-                                 {{"gelu_tanh", MlpKind::kGeluTanh},
-                                  {"gelu_exact", MlpKind::kGeluExact},
-                                  {"relu2", MlpKind::kRelu2},
-                                  {"swiglu", MlpKind::kSwiglu}},
-                                 "activation of the MLP", model, &M::mlp));
-  keys.push_back(flag("model.bias", "biases in the linears and in LayerNorm", model, &M::has_bias));
-  keys.push_back(flag("model.qkv_bias", "biases in the projections to queries, keys and values alone", model,
-                      &M::has_qkv_bias));
-  keys.push_back(whole("model.window", 0, 1 << 24,
+  keys.push_back(choice<Activation>("model.mlp", kModel,
+                                    {{"gelu_tanh", Activation::kGeluTanh},
+                                     {"gelu_exact", Activation::kGeluExact},
+                                     {"relu2", Activation::kRelu2},
+                                     {"swiglu", Activation::kSwiglu}},
+                                    "activation of the MLP", model, &M::mlp));
+  keys.push_back(flag("model.bias", kModel, "biases in the linears and in LayerNorm", model, &M::has_bias));
+  keys.push_back(flag("model.qkv_bias", kModel, "biases in the projections to queries, keys and values alone",
+                      model, &M::has_qkv_bias));
+  keys.push_back(whole("model.window", kCourse, 0, 1 << 24,
                        "tokens that a token attends to, itself included; 0: all before it", model,
                        &M::window));
-  keys.push_back(wholes("model.full_layers", "blocks, from 0, that attend to all tokens despite model.window",
-                        model, &M::full_layers));
-  keys.push_back(flag("model.qk_norm", "normalise queries and keys (QK-norm)", model, &M::has_qk_norm));
+  keys.push_back(wholes("model.full_layers", kCourse,
+                        "blocks, from 0, that attend to all tokens despite model.window", model,
+                        &M::full_layers));
   keys.push_back(
-      choice<QkNormOver>("model.qk_norm_over", {{"head", QkNormOver::kHead}, {"width", QkNormOver::kWidth}},
-                         "QK-norm of every head, or of all heads together", model, &M::qk_norm_over));
-  keys.push_back(flag("model.qk_norm_gain", "learned gains in QK-norm, one per channel of what a norm covers",
-                      model, &M::has_qk_norm_gain));
-  keys.push_back(flag("model.tied", "tie the output head to the token embedding", model, &M::is_tied));
-  keys.push_back(number("model.norm_eps", "epsilon added to the variance in norms", model, &M::norm_eps));
-  keys.push_back(number("model.rope_theta", "base of the rotary frequencies", model, &M::rope_theta));
+      flag("model.qk_norm", kModel, "normalise queries and keys (QK-norm)", model, &M::has_qk_norm));
+  keys.push_back(choice<QkNormOver>(
+      "model.qk_norm_over", kModel, {{"head", QkNormOver::kHead}, {"width", QkNormOver::kWidth}},
+      "QK-norm of every head, or of all heads together", model, &M::qk_norm_over));
+  keys.push_back(flag("model.qk_norm_gain", kModel,
+                      "learned gains in QK-norm, one per channel of what a norm covers", model,
+                      &M::has_qk_norm_gain));
+  keys.push_back(
+      flag("model.tied", kModel, "tie the output head to the token embedding", model, &M::is_tied));
+  keys.push_back(
+      number("model.norm_eps", kCourse, "epsilon added to the variance in norms", model, &M::norm_eps));
+  keys.push_back(
+      number("model.rope_theta", kCourse, "base of the rotary frequencies", model, &M::rope_theta));
   add_rope_keys(keys);
-  keys.push_back(number("model.dropout",
+  keys.push_back(number("model.dropout", kCourse,
                         "probability, in [0, 1), for the embedding, attention probabilities and residuals",
                         model, &M::dropout));
-  keys.push_back(choice<CapKind>(
-      "model.cap", {{"none", CapKind::kNone}, {"tanh", CapKind::kTanh}, {"sigmoid", CapKind::kSigmoid}},
+  keys.push_back(choice<LogitCap>(
+      "model.cap", kCourse,
+      {{"none", LogitCap::kNone}, {"tanh", LogitCap::kTanh}, {"sigmoid", LogitCap::kSigmoid}},
       "soft cap of the logits: a tanh(x/a) or a sigmoid((x+b)/c)", model, &M::cap, &LogitCapConfig::kind));
-  keys.push_back(number("model.cap_a", "a of the cap", model, &M::cap, &LogitCapConfig::a));
-  keys.push_back(number("model.cap_b", "b of the sigmoid cap", model, &M::cap, &LogitCapConfig::b));
-  keys.push_back(number("model.cap_c", "c of the sigmoid cap", model, &M::cap, &LogitCapConfig::c));
+  keys.push_back(number("model.cap_a", kCourse, "a of the cap", model, &M::cap, &LogitCapConfig::a));
+  keys.push_back(number("model.cap_b", kCourse, "b of the sigmoid cap", model, &M::cap, &LogitCapConfig::b));
+  keys.push_back(number("model.cap_c", kCourse, "c of the sigmoid cap", model, &M::cap, &LogitCapConfig::c));
   keys.push_back(choice<ProjectionInit>(
-      "model.projection_init",
+      "model.projection_init", kCourse,
       {{"normal", ProjectionInit::kNormal},
        {"scaled", ProjectionInit::kScaled},
        {"zero", ProjectionInit::kZero}},
       "initialisation of the projections into the residual stream; scaled: by 1/sqrt(2 layers)", model,
       &M::projection_init));
-  keys.push_back(number("model.init_std", "standard deviation of the initial weights", model, &M::init_std));
-  keys.push_back(number("model.matrix_init_std", "init_std of the blocks' matrices; 0: init_std", model,
-                        &M::matrix_init_std));
   keys.push_back(
-      number("model.head_init_std", "init_std of an untied head; 0: init_std", model, &M::head_init_std));
+      number("model.init_std", kCourse, "standard deviation of the initial weights", model, &M::init_std));
+  keys.push_back(number("model.matrix_init_std", kCourse, "init_std of the blocks' matrices; 0: init_std",
+                        model, &M::matrix_init_std));
+  keys.push_back(number("model.head_init_std", kCourse, "init_std of an untied head; 0: init_std", model,
+                        &M::head_init_std));
   add_speed_run_keys(keys);
 }
 
@@ -184,81 +195,86 @@ void add_data_keys(std::vector<ConfigKey>& keys) {
   using D = DataConfig;
   const auto data = &R::data;
   keys.push_back(texts(
-      "data.train",
+      "data.train", kSource,
       "files, folders, globs, .jsonl, .bin shards, a prepared folder, builtin:bible, builtin:cpp-headers",
       data, &D::train));
   keys.push_back(
-      numbers("data.mix",
+      numbers("data.mix", kText,
               "weights of the entries of data.train, in the same order; empty: one text, one after the other",
               data, &D::mix));
-  keys.push_back(texts("data.val",
+  keys.push_back(texts("data.val", kSource,
                        "validation data, in the same forms; empty: the last val_fraction of train", data,
                        &D::val));
-  keys.push_back(number("data.val_fraction", "fraction of train held out for validation, in [0, 1)", data,
-                        &D::val_fraction));
-  keys.push_back(
-      text("data.text_field", "the field of a JSONL line that holds the text", data, &D::text_field));
-  keys.push_back(text("data.tokenizer", "char, byte, bpe (trained on the train text) or a tokenizer's file",
-                      data, &D::tokenizer));
-  keys.push_back(whole("data.tokenizer_vocab", 257, 1 << 24, "vocabulary size of a trained bpe", data,
+  keys.push_back(number("data.val_fraction", kSource, "fraction of train held out for validation, in [0, 1)",
+                        data, &D::val_fraction));
+  keys.push_back(text("data.text_field", kSource, "the field of a JSONL line that holds the text", data,
+                      &D::text_field));
+  keys.push_back(text("data.tokenizer", kText,
+                      "char, byte, bpe (trained on the train text) or a tokenizer's file", data,
+                      &D::tokenizer));
+  keys.push_back(whole("data.tokenizer_vocab", kText, 257, 1 << 24, "vocabulary size of a trained bpe", data,
                        &D::tokenizer_vocab));
-  keys.push_back(text("data.tokenizer_pattern",
+  keys.push_back(text("data.tokenizer_pattern", kText,
                       "how a trained bpe splits text: gpt2, cl100k, o200k, llama3, qwen2 or a regex", data,
                       &D::tokenizer_pattern));
   keys.push_back(choice<SampleOrder>(
-      "data.order", {{"random", SampleOrder::kRandom}, {"epochs", SampleOrder::kEpochs}},
+      "data.order", kText, {{"random", SampleOrder::kRandom}, {"epochs", SampleOrder::kEpochs}},
       "random: independent windows; epochs: every window once per epoch", data, &D::order));
-  keys.push_back(
-      flag("data.document_mask", "mask attention across document boundaries", data, &D::has_document_mask));
-  keys.push_back(whole("data.workers", 0, 1024,
+  keys.push_back(flag("data.document_mask", kCourse, "mask attention across document boundaries", data,
+                      &D::has_document_mask));
+  keys.push_back(whole("data.workers", kFree, 0, 1024,
                        "threads that make batches ahead of training; 0: training waits for each batch", data,
                        &D::workers));
-  keys.push_back(
-      whole("data.prefetch", 1, 4096, "batches that are made ahead for each worker", data, &D::prefetch));
+  keys.push_back(whole("data.prefetch", kFree, 1, 4096, "batches that are made ahead for each worker", data,
+                       &D::prefetch));
 }
 
 void add_train_keys(std::vector<ConfigKey>& keys) {
   using T = TrainConfig;
   const auto train = &R::train;
-  keys.push_back(whole("train.steps", 1, kMany, "optimizer steps", train, &T::steps));
-  keys.push_back(whole("train.stop_at", 0, kMany, "stop after this step, schedule unchanged; 0: off", train,
-                       &T::stop_at));
-  keys.push_back(duration("train.max_time", "time budget in place of steps; 0s: off", train, &T::max_time_s));
-  keys.push_back(whole("train.max_tokens", 0, kMany * 1024, "token budget in place of steps; 0: off", train,
-                       &T::max_tokens));
-  keys.push_back(whole("train.batch_size", 1, 1 << 24, "sequences per micro-batch", train, &T::batch_size));
-  keys.push_back(whole("train.grad_accum", 1, 1 << 24, "micro-batches per step", train, &T::grad_accum));
+  keys.push_back(whole("train.steps", kCourse, 1, kMany, "optimizer steps", train, &T::steps));
+  keys.push_back(whole("train.stop_at", kFree, 0, kMany, "stop after this step, schedule unchanged; 0: off",
+                       train, &T::stop_at));
+  keys.push_back(
+      duration("train.max_time", kCourse, "time budget in place of steps; 0s: off", train, &T::max_time_s));
+  keys.push_back(whole("train.max_tokens", kCourse, 0, kMany * 1024, "token budget in place of steps; 0: off",
+                       train, &T::max_tokens));
+  keys.push_back(
+      whole("train.batch_size", kText, 1, 1 << 24, "sequences per micro-batch", train, &T::batch_size));
+  keys.push_back(
+      whole("train.grad_accum", kText, 1, 1 << 24, "micro-batches per step", train, &T::grad_accum));
   add_batch_ramp_key(keys);
-  keys.push_back(whole("train.seed", 0, std::numeric_limits<int64_t>::max(),
+  keys.push_back(whole("train.seed", kText, 0, std::numeric_limits<int64_t>::max(),
                        "seed for initialisation, data order, dropout and sampling", train, &T::seed));
   keys.push_back(
-      whole("train.log_every", 1, kMany, "steps between lines on the console", train, &T::log_every));
-  keys.push_back(whole("train.stats_every", 0, kMany,
+      whole("train.log_every", kFree, 1, kMany, "steps between lines on the console", train, &T::log_every));
+  keys.push_back(whole("train.stats_every", kFree, 0, kMany,
                        "steps between records of every parameter's norms in params.jsonl; 0: never", train,
                        &T::stats_every));
-  keys.push_back(whole("train.threads", 0, 4096, "compute threads; 0: all cores", train, &T::threads));
-  keys.push_back(flag("train.overcommit", "start even if the run needs more memory than there is", train,
-                      &T::is_overcommitted));
-  keys.push_back(choice<Device>("train.device", {{"cpu", Device::kCpu}, {"cuda", Device::kCuda}},
+  keys.push_back(whole("train.threads", kFree, 0, 4096, "compute threads; 0: all cores", train, &T::threads));
+  keys.push_back(flag("train.overcommit", kFree, "start even if the run needs more memory than there is",
+                      train, &T::is_overcommitted));
+  keys.push_back(choice<Device>("train.device", kFree, {{"cpu", Device::kCpu}, {"cuda", Device::kCuda}},
                                 "device that trains the model", train, &T::device));
-  keys.push_back(text("train.init_from",
+  keys.push_back(text("train.init_from", kFree,
                       "start from the model and tokenizer of this folder of Hugging Face or checkpoint of "
                       "Ingot; empty: random weights",
                       train, &T::init_from));
-  keys.push_back(flag("train.graph", "on a GPU: run each micro-batch and each update as a CUDA graph", train,
-                      &T::has_graph));
-  keys.push_back(flag("train.deterministic", "on a GPU: bit-exact repeatability, even where it is slower",
-                      train, &T::is_deterministic));
+  keys.push_back(flag("train.graph", kFree, "on a GPU: run each micro-batch and each update as a CUDA graph",
+                      train, &T::has_graph));
+  keys.push_back(flag("train.deterministic", kFree,
+                      "on a GPU: bit-exact repeatability, even where it is slower", train,
+                      &T::is_deterministic));
 }
 
 void add_precision_keys(std::vector<ConfigKey>& keys) {
-  keys.push_back(
-      choice<DType>("precision.compute", {{"f32", DType::f32}, {"bf16", DType::bf16}, {"f16", DType::f16}},
-                    "dtype of products and activations", &R::precision, &PrecisionConfig::compute));
-  keys.push_back(flag("precision.tf32", "on a GPU: products of f32 round their operands to tf32",
+  keys.push_back(choice<DType>(
+      "precision.compute", kCourse, {{"f32", DType::f32}, {"bf16", DType::bf16}, {"f16", DType::f16}},
+      "dtype of products and activations", &R::precision, &PrecisionConfig::compute));
+  keys.push_back(flag("precision.tf32", kFree, "on a GPU: products of f32 round their operands to tf32",
                       &R::precision, &PrecisionConfig::allows_tf32));
   keys.push_back(choice<Masters>(
-      "precision.master",
+      "precision.master", kCourse,
       {{"f32", Masters::kF32}, {"bf16_stochastic", Masters::kNone}, {"bf16_tail", Masters::kTail}},
       "master weights of bf16 matrices: f32; none, with stochastic rounding; or 16 more bits, as exact as "
       "f32",
@@ -271,7 +287,7 @@ void add_activation_keys(std::vector<ConfigKey>& keys) {
   using Part = RecomputePart;
   const auto activations = &R::activations;
   keys.push_back(choice<Policy>(
-      "activations.policy",
+      "activations.policy", kFree,
       {{"none", Policy::kNone},
        {"selective", Policy::kSelective},
        {"block", Policy::kBlock},
@@ -281,7 +297,7 @@ void add_activation_keys(std::vector<ConfigKey>& keys) {
       "activation checkpointing: none, selective, block, every_k, sqrt, or auto "
       "(the cheapest that fits activations.budget; on a device without one, as much as its memory holds)",
       activations, &A::policy));
-  keys.push_back(choices<Part>("activations.parts",
+  keys.push_back(choices<Part>("activations.parts", kFree,
                                {{"norms", Part::kNorms},
                                 {"activation", Part::kActivation},
                                 {"mlp", Part::kMlp},
@@ -291,54 +307,54 @@ void add_activation_keys(std::vector<ConfigKey>& keys) {
                                "output, everything before W_down or "
                                "W_o; and the embedding's output",
                                activations, &A::parts));
-  keys.push_back(
-      whole("activations.k", 1, 10'000, "every_k: keep the input of every k-th block", activations, &A::k));
-  keys.push_back(whole("activations.budget", 0, kMany, "auto: bytes that activations may take", activations,
-                       &A::budget_bytes));
+  keys.push_back(whole("activations.k", kFree, 1, 10'000, "every_k: keep the input of every k-th block",
+                       activations, &A::k));
+  keys.push_back(whole("activations.budget", kFree, 0, kMany, "auto: bytes that activations may take",
+                       activations, &A::budget_bytes));
 }
 
 void add_rhythm_keys(std::vector<ConfigKey>& keys) {
   using S = SamplesConfig;
   const auto sample = &R::sample;
-  keys.push_back(whole("eval.every", 0, kMany, "steps between evaluations; 0: only at the end", &R::eval,
-                       &EvalConfig::every));
+  keys.push_back(whole("eval.every", kFree, 0, kMany, "steps between evaluations; 0: only at the end",
+                       &R::eval, &EvalConfig::every));
   keys.push_back(or_auto(
-      whole("eval.max_tokens", 0, kMany,
+      whole("eval.max_tokens", kFree, 0, kMany,
             "validation tokens per evaluation; 0: all; auto: at most a tenth of the training time so far",
             &R::eval, &EvalConfig::max_tokens),
       &R::eval, &EvalConfig::max_tokens));
-  keys.push_back(whole("checkpoint.every", 0, kMany,
+  keys.push_back(whole("checkpoint.every", kFree, 0, kMany,
                        "steps between checkpoints; 0: by checkpoint.every_minutes and at the end",
                        &R::checkpoint, &CheckpointConfig::every));
-  keys.push_back(number("checkpoint.every_minutes",
+  keys.push_back(number("checkpoint.every_minutes", kFree,
                         "minutes between checkpoints, in addition to checkpoint.every; 0: off, as "
                         "it is if the guard rolls back",
                         &R::checkpoint, &CheckpointConfig::every_minutes));
   keys.push_back(
-      flag("checkpoint.at_start",
+      flag("checkpoint.at_start", kFree,
            "save the state before the first step too, so that a run can be resumed whenever it dies",
            &R::checkpoint, &CheckpointConfig::is_made_at_start));
   keys.push_back(
-      flag("checkpoint.async",
+      flag("checkpoint.async", kFree,
            "copy the state and write it while training goes on; false, or too little memory: training waits",
            &R::checkpoint, &CheckpointConfig::is_async));
-  keys.push_back(whole("checkpoint.keep", 1, 1 << 20, "newest checkpoints kept", &R::checkpoint,
+  keys.push_back(whole("checkpoint.keep", kFree, 1, 1 << 20, "newest checkpoints kept", &R::checkpoint,
                        &CheckpointConfig::keep));
   keys.push_back(
-      flag("checkpoint.best",
+      flag("checkpoint.best", kFree,
            "save whenever the validation loss improves, and keep that checkpoint as checkpoints/best",
            &R::checkpoint, &CheckpointConfig::keeps_best));
   keys.push_back(
-      whole("sample.every", 0, kMany, "steps between samples; 0: only at the end", sample, &S::every));
-  keys.push_back(whole("sample.count", 0, 1 << 16, "samples generated each time", sample, &S::count));
-  keys.push_back(whole("sample.tokens", 1, 1 << 24, "tokens per sample", sample, &S::tokens));
-  keys.push_back(number("sample.temperature", "sampling temperature; 0: always the likeliest token", sample,
-                        &S::temperature));
-  keys.push_back(
-      whole("sample.top_k", 0, 1 << 24, "sample from the k likeliest tokens; 0: all", sample, &S::top_k));
-  keys.push_back(number("sample.top_p", "sample from the likeliest tokens of this total probability", sample,
-                        &S::top_p));
-  keys.push_back(texts("sample.prompts",
+      whole("sample.every", kFree, 0, kMany, "steps between samples; 0: only at the end", sample, &S::every));
+  keys.push_back(whole("sample.count", kFree, 0, 1 << 16, "samples generated each time", sample, &S::count));
+  keys.push_back(whole("sample.tokens", kFree, 1, 1 << 24, "tokens per sample", sample, &S::tokens));
+  keys.push_back(number("sample.temperature", kFree, "sampling temperature; 0: always the likeliest token",
+                        sample, &S::temperature));
+  keys.push_back(whole("sample.top_k", kFree, 0, 1 << 24, "sample from the k likeliest tokens; 0: all",
+                       sample, &S::top_k));
+  keys.push_back(number("sample.top_p", kFree, "sample from the likeliest tokens of this total probability",
+                        sample, &S::top_p));
+  keys.push_back(texts("sample.prompts", kFree,
                        "prompts of the samples; empty: end of text, a newline, or the first token", sample,
                        &S::prompts));
 }

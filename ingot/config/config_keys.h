@@ -17,8 +17,19 @@ namespace ingot {
 using ConfigValue =
     std::variant<bool, int64_t, double, std::string, std::vector<std::string>, std::vector<double>>;
 
+// The effect of changing a key when a run is resumed.
+enum class ResumeClass {
+  kFree,    // where and how the run is computed, watched and saved
+  kCourse,  // how the model learns from now on, from the same text
+  kSource,  // where the text comes from; only a change of the tokens themselves counts
+  kText,    // which text comes next; a change must be accepted (--resume-anyway)
+  kState,   // optimizer state and FP8 history; cannot change if the checkpoint's then no longer fit
+  kModel,   // what the weights are; cannot change
+};
+
 struct ConfigKey {
-  std::string name;         // "model.layers"
+  std::string name;  // "model.layers"
+  ResumeClass resume;
   std::string rule;         // what a value must be: "a whole number in 1 .. 10000"
   std::string doc;          // meaning, with the unit
   bool takes_text = false;  // true if --set takes the value as text, whatever it looks like

@@ -28,7 +28,7 @@ std::optional<MeshOrder> parse_order(const std::string& text) {
 }
 
 ConfigKey order_key() {
-  const std::string name = "parallel.order",
+  const std::string name = "parallel.order", kFree,
                     rule = "dp, fsdp, pp and tp in any order, such as \"dp fsdp pp tp\"";
   return {name,
           rule,
@@ -55,63 +55,65 @@ void add_parallel_keys(std::vector<ConfigKey>& keys) {
   using P = ParallelConfig;
   const auto parallel = &RunConfig::parallel;
   constexpr int64_t kMost = 1 << 20;
-  keys.push_back(whole("parallel.dp", 1, kMost,
+  keys.push_back(whole("parallel.dp", kFree, 1, kMost,
                        "data-parallel replicas; each computes its samples of every step", parallel, &P::dp));
-  keys.push_back(whole("parallel.fsdp", 1, kMost,
+  keys.push_back(whole("parallel.fsdp", kFree, 1, kMost,
                        "ranks that shard one replica's weights, gradients and optimizer state", parallel,
                        &P::fsdp));
-  keys.push_back(whole("parallel.tp", 1, kMost,
+  keys.push_back(whole("parallel.tp", kFree, 1, kMost,
                        "tensor-parallel ranks, which shard the heads, the MLP and the vocabulary", parallel,
                        &P::tp));
-  keys.push_back(flag("parallel.sequence_parallel",
+  keys.push_back(flag("parallel.sequence_parallel", kFree,
                       "tensor-parallel ranks also shard the tokens in norms and in the residual stream",
                       parallel, &P::splits_tokens));
-  keys.push_back(whole("parallel.pp", 1, kMost, "pipeline stages; each rank holds some of the model's units",
-                       parallel, &P::pp));
-  keys.push_back(choice<PipelineKind>("parallel.schedule",
+  keys.push_back(whole("parallel.pp", kFree, 1, kMost,
+                       "pipeline stages; each rank holds some of the model's units", parallel, &P::pp));
+  keys.push_back(choice<PipelineKind>("parallel.schedule", kFree,
                                       {{"gpipe", PipelineKind::kGpipe},
                                        {"1f1b", PipelineKind::kOneFOneB},
                                        {"interleaved", PipelineKind::kInterleaved}},
                                       "pipeline schedule", parallel, &P::schedule));
-  keys.push_back(whole("parallel.chunks", 1, kMost, "interleaved: stages per rank", parallel, &P::chunks));
   keys.push_back(
-      choice<bool>("parallel.unit_costs", {{"measured", false}, {"counted", true}},
+      whole("parallel.chunks", kFree, 1, kMost, "interleaved: stages per rank", parallel, &P::chunks));
+  keys.push_back(
+      choice<bool>("parallel.unit_costs", kFree, {{"measured", false}, {"counted", true}},
                    "what makes the stages equal: the times of the model's units, measured when the run "
                    "starts, or their multiply-adds, which are the same at every start",
                    parallel, &P::counts_costs));
   keys.push_back(order_key());
-  keys.push_back(whole("parallel.bucket_mb", 1, 1 << 20, "megabytes of gradients reduced in one collective",
-                       parallel, &P::bucket_mb));
-  keys.push_back(
-      choice<DType>("parallel.payload", {{"f32", DType::f32}, {"bf16", DType::bf16}, {"f16", DType::f16}},
-                    "dtype in which gradients are sent; they are summed in f32", parallel, &P::payload));
+  keys.push_back(whole("parallel.bucket_mb", kFree, 1, 1 << 20,
+                       "megabytes of gradients reduced in one collective", parallel, &P::bucket_mb));
+  keys.push_back(choice<DType>(
+      "parallel.payload", kFree, {{"f32", DType::f32}, {"bf16", DType::bf16}, {"f16", DType::f16}},
+      "dtype in which gradients are sent; they are summed in f32", parallel, &P::payload));
   keys.push_back(choice<std::optional<DType>>(
-      "parallel.payload_ends",
+      "parallel.payload_ends", kFree,
       {{"same", std::nullopt}, {"f32", DType::f32}, {"bf16", DType::bf16}, {"f16", DType::f16}},
       "dtype in which the gradients of embedding and head are sent", parallel, &P::payload_ends));
-  keys.push_back(flag("parallel.error_feedback",
+  keys.push_back(flag("parallel.error_feedback", kFree,
                       "add the rounding error of a sent gradient to the next step's", parallel,
                       &P::has_error_feedback));
-  keys.push_back(choice<bool>("parallel.fsdp_shards", {{"all", false}, {"gradients", true}},
+  keys.push_back(choice<bool>("parallel.fsdp_shards", kFree, {{"all", false}, {"gradients", true}},
                               "all: shard weights too and gather them again for backward; gradients: shard "
                               "gradients and optimizer state only",
                               parallel, &P::keeps_units));
-  keys.push_back(choice<DType>("parallel.muon_payload", {{"bf16", DType::bf16}, {"f32", DType::f32}},
+  keys.push_back(choice<DType>("parallel.muon_payload", kFree, {{"bf16", DType::bf16}, {"f32", DType::f32}},
                                "dtype in which Muon's owners send the directions", parallel,
                                &P::muon_payload));
   keys.push_back(or_auto(
-      duration("parallel.timeout",
+      duration("parallel.timeout", kFree,
                "how long a rank waits for another before the run ends; auto: 5 times the median step and at "
                "least 5 s; 10 minutes for the first step, and for the first evaluation, samples and "
                "checkpoint, later 5 times "
                "the longest and at least 1 minute",
                parallel, &P::timeout_s),
       parallel, &P::timeout_s));
-  keys.push_back(duration("parallel.delay",
+  keys.push_back(duration("parallel.delay", kFree,
                           "minimum duration of each collective, to measure what overlap hides", parallel,
                           &P::delay_s));
-  keys.push_back(flag("parallel.verify", "compare kind, name and size across ranks before each collective",
-                      parallel, &P::verifies));
+  keys.push_back(flag("parallel.verify", kFree,
+                      "compare kind, name and size across ranks before each collective", parallel,
+                      &P::verifies));
 }
 
 }  // namespace ingot::key_kinds

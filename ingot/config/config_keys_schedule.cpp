@@ -10,6 +10,8 @@
 namespace ingot {
 namespace {
 
+using enum ResumeClass;
+
 using key_kinds::choice;
 using key_kinds::kMany;
 using key_kinds::number;
@@ -140,21 +142,21 @@ std::vector<std::pair<std::string, Curve>> cooldown_curves() {
 }
 
 void add_window_keys(std::vector<ConfigKey>& keys) {
+  keys.push_back(number("schedule.window_from", kCourse, "first value of schedule.window", &R::schedule,
+                        &S::window_from));
   keys.push_back(
-      number("schedule.window_from", "first value of schedule.window", &R::schedule, &S::window_from));
-  keys.push_back(
-      phases("schedule.window",
+      phases("schedule.window", kCourse,
              "phases of attention's window in tokens, such as \"rest linear to 1728\"; empty: model.window",
              &S::window));
-  keys.push_back(whole("schedule.window_multiple", 1, 1 << 20,
+  keys.push_back(whole("schedule.window_multiple", kCourse, 1, 1 << 20,
                        "schedule.window is rounded up to a multiple of this", &R::schedule,
                        &S::window_multiple));
 }
 
 void add_momentum_keys(std::vector<ConfigKey>& keys) {
-  keys.push_back(
-      number("schedule.momentum_from", "first value of schedule.momentum", &R::schedule, &S::momentum_from));
-  keys.push_back(phases("schedule.momentum",
+  keys.push_back(number("schedule.momentum_from", kCourse, "first value of schedule.momentum", &R::schedule,
+                        &S::momentum_from));
+  keys.push_back(phases("schedule.momentum", kCourse,
                         "phases of the momentum, such as \"300 linear to 0.95\"; empty: constant",
                         &S::momentum));
 }
@@ -163,45 +165,46 @@ void add_momentum_keys(std::vector<ConfigKey>& keys) {
 
 void add_batch_ramp_key(std::vector<ConfigKey>& keys) {
   keys.push_back(
-      items<BatchStage>("train.batch_ramp", "stages such as \"2 until 16M\"",
+      items<BatchStage>("train.batch_ramp", kText, "stages such as \"2 until 16M\"",
                         "batch ramp: micro-batches per step until a number of tokens, then train.grad_accum",
                         parse_stage, stage_text, &R::train, &TrainConfig::batch_ramp));
 }
 
 void add_schedule_keys(std::vector<ConfigKey>& keys) {
   const auto schedule = &R::schedule;
-  keys.push_back(choice<ScheduleKind>("schedule.kind",
+  keys.push_back(choice<ScheduleKind>("schedule.kind", kCourse,
                                       {{"constant", ScheduleKind::kConstant},
                                        {"cosine", ScheduleKind::kCosine},
                                        {"linear", ScheduleKind::kLinear},
                                        {"wsd", ScheduleKind::kWsd},
                                        {"phases", ScheduleKind::kPhases}},
                                       "shape of the learning rate after warm-up", schedule, &S::kind));
-  keys.push_back(
-      whole("schedule.warmup_steps", 0, kMany, "steps of linear warm-up", schedule, &S::warmup_steps));
-  keys.push_back(whole("schedule.warmup_tokens", 0, kMany, "tokens of linear warm-up, instead of steps",
-                       schedule, &S::warmup_tokens));
-  keys.push_back(choice<WarmupRule>("schedule.warmup_rule",
+  keys.push_back(whole("schedule.warmup_steps", kCourse, 0, kMany, "steps of linear warm-up", schedule,
+                       &S::warmup_steps));
+  keys.push_back(whole("schedule.warmup_tokens", kCourse, 0, kMany,
+                       "tokens of linear warm-up, instead of steps", schedule, &S::warmup_tokens));
+  keys.push_back(choice<WarmupRule>("schedule.warmup_rule", kCourse,
                                     {{"s/w", WarmupRule::kFromZero},
                                      {"(s+1)/w", WarmupRule::kFromOne},
                                      {"(s+1)/(w+1)", WarmupRule::kBetween}},
                                     "fraction of the peak at step s of a warm-up of w steps", schedule,
                                     &S::warmup_rule));
   keys.push_back(
-      number("schedule.floor", "last learning rate as a fraction of the peak", schedule, &S::floor));
-  keys.push_back(whole("schedule.decay_steps", 0, kMany,
+      number("schedule.floor", kCourse, "last learning rate as a fraction of the peak", schedule, &S::floor));
+  keys.push_back(whole("schedule.decay_steps", kCourse, 0, kMany,
                        "step at which the floor is reached; 0: the end of the run", schedule,
                        &S::decay_steps));
-  keys.push_back(whole("schedule.decay_tokens", 0, kMany, "the same in tokens, instead of steps", schedule,
-                       &S::decay_tokens));
-  keys.push_back(number("schedule.cooldown_frac", "wsd: last part of the run, in which the rate falls",
-                        schedule, &S::cooldown_frac));
-  keys.push_back(whole("schedule.cooldown_steps", 0, kMany, "the same in steps; 0: by cooldown_frac",
+  keys.push_back(whole("schedule.decay_tokens", kCourse, 0, kMany, "the same in tokens, instead of steps",
+                       schedule, &S::decay_tokens));
+  keys.push_back(number("schedule.cooldown_frac", kCourse,
+                        "wsd: last part of the run, in which the rate falls", schedule, &S::cooldown_frac));
+  keys.push_back(whole("schedule.cooldown_steps", kCourse, 0, kMany, "the same in steps; 0: by cooldown_frac",
                        schedule, &S::cooldown_steps));
-  keys.push_back(choice<Curve>("schedule.cooldown_curve", cooldown_curves(), "wsd: how it falls", schedule,
-                               &S::cooldown_curve));
-  keys.push_back(number("schedule.phases_from", "first value of schedule.phases", schedule, &S::phases_from));
-  keys.push_back(phases("schedule.phases",
+  keys.push_back(choice<Curve>("schedule.cooldown_curve", kCourse, cooldown_curves(), "wsd: how it falls",
+                               schedule, &S::cooldown_curve));
+  keys.push_back(
+      number("schedule.phases_from", kCourse, "first value of schedule.phases", schedule, &S::phases_from));
+  keys.push_back(phases("schedule.phases", kCourse,
                         "kind phases: length, curve and last multiplier of each; lengths in %, or in the "
                         "unit of the run (steps, tokens, seconds)",
                         &S::phases));
@@ -213,38 +216,39 @@ void add_guard_keys(std::vector<ConfigKey>& keys) {
   using G = GuardConfig;
   const auto guard = &R::guard;
   keys.push_back(choice<GuardPolicy>(
-      "guard.non_finite",
+      "guard.non_finite", kCourse,
       {{"stop", GuardPolicy::kStop}, {"skip", GuardPolicy::kSkip}, {"rollback", GuardPolicy::kRollback}},
       "when a loss or gradient is not finite; rollback: to the newest checkpoint, and past the batch", guard,
       &G::non_finite));
-  keys.push_back(choice<GuardPolicy>("guard.spike",
+  keys.push_back(choice<GuardPolicy>("guard.spike", kCourse,
                                      {{"report", GuardPolicy::kReport},
                                       {"skip", GuardPolicy::kSkip},
                                       {"rollback", GuardPolicy::kRollback},
                                       {"stop", GuardPolicy::kStop}},
                                      "when a loss lies far above those before it", guard, &G::spike));
-  keys.push_back(whole("guard.max_skips", 0, kMany, "batches skipped in a row, then the run stops", guard,
-                       &G::max_skips));
-  keys.push_back(whole("guard.spike_window", 8, 1 << 20,
+  keys.push_back(whole("guard.max_skips", kCourse, 0, kMany, "batches skipped in a row, then the run stops",
+                       guard, &G::max_skips));
+  keys.push_back(whole("guard.spike_window", kCourse, 8, 1 << 20,
                        "losses that a new one is compared with; gradient norms of guard.norm_rise", guard,
                        &G::spike_window));
-  keys.push_back(number("guard.spike_threshold", "a spike lies this many robust deviations above the median",
-                        guard, &G::spike_threshold));
+  keys.push_back(number("guard.spike_threshold", kCourse,
+                        "a spike lies this many robust deviations above the median", guard,
+                        &G::spike_threshold));
   keys.push_back(
-      number("guard.norm_rise",
+      number("guard.norm_rise", kFree,
              "warn if the median gradient norm of the newer half of spike_window is this many times that of "
              "the older half; 0: never",
              guard, &G::norm_rise));
   keys.push_back(
-      whole("guard.replica_hash_every", 0, kMany,
+      whole("guard.replica_hash_every", kFree, 0, kMany,
             "steps between comparisons of what replicas hold in memory; a flipped bit rolls the run "
             "back; 0: never",
             guard, &G::replica_hash_every));
-  keys.push_back(flag("guard.memory_watch",
+  keys.push_back(flag("guard.memory_watch", kFree,
                       "hash weights and optimizer state after every update and again before the next one",
                       guard, &G::watches_memory));
   keys.push_back(
-      whole("guard.verify_every", 0, kMany,
+      whole("guard.verify_every", kFree, 0, kMany,
             "steps between gradients that are computed twice and must have the same bits; 0: never", guard,
             &G::verify_every));
 }

@@ -51,7 +51,7 @@ void require_fp8_shards(const RunConfig& config) {
 
 void validate_fp8(const RunConfig& config) {
   const Fp8Recipe recipe = config.precision.fp8.recipe;
-  const bool is_head = config.head.precision == HeadDtype::kFp8;
+  const bool is_head = config.head.precision == HeadPrecision::kFp8;
   if (is_head || recipe != Fp8Recipe::kNone)
     require_granule("train.batch_size * model.context", config.train.batch_size * config.model.context,
                     is_head ? "head.precision = \"fp8\"" : "precision.fp8");
@@ -68,7 +68,7 @@ void validate_fp8(const RunConfig& config) {
 
 bool has_f16_with_fp8(const RunConfig& config) {
   return config.precision.compute == DType::f16 &&
-         (config.precision.fp8.recipe != Fp8Recipe::kNone || config.head.precision == HeadDtype::kFp8);
+         (config.precision.fp8.recipe != Fp8Recipe::kNone || config.head.precision == HeadPrecision::kFp8);
 }
 
 }  // namespace
@@ -101,7 +101,7 @@ std::string lacked_format(const RunConfig& config, const std::string& device, in
   if (compute_capability < kFp8Capability) {
     if (recipe != Fp8Recipe::kNone)
       return lacks("precision.fp8", "FP8", kFp8Capability, "precision.fp8 = \"none\"");
-    if (config.head.precision == HeadDtype::kFp8)
+    if (config.head.precision == HeadPrecision::kFp8)
       return lacks("head.precision = \"fp8\"", "FP8", kFp8Capability, "head.precision = \"bf16\"");
   }
   if (has_rows && compute_capability < kFp8RowsCapability)

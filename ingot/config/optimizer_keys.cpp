@@ -10,6 +10,8 @@
 namespace ingot {
 namespace {
 
+using enum ResumeClass;
+
 using key_kinds::choice;
 using key_kinds::choices;
 using key_kinds::float_text;
@@ -82,6 +84,7 @@ template <typename RuleOf>
 ConfigKey option_key(const std::string& name, const RuleOption& option, RuleOf rule_config) {
   const std::string key(option.info.key);
   return {name,
+          option.info.shapes_state ? kState : kCourse,
           rule_or_word(rule_of(option), kAuto),
           fmt::format("{}; auto: {}", option.info.text, defaults_text(key)),
           std::holds_alternative<std::string>(option.default_value),
@@ -129,14 +132,14 @@ std::vector<std::string> settings_of_group(const GroupConfig& group) {
 void add_optimizer_keys(std::vector<ConfigKey>& keys) {
   using O = OptimizerConfig;
   const auto optimizer = &RunConfig::optimizer;
-  keys.push_back(choice<std::string>("optimizer.kind", rule_names(), "the update rule", optimizer, &O::rule,
-                                     &RuleConfig::kind));
-  keys.push_back(number("optimizer.lr", "peak learning rate", optimizer, &O::lr));
+  keys.push_back(choice<std::string>("optimizer.kind", kState, rule_names(), "the update rule", optimizer,
+                                     &O::rule, &RuleConfig::kind));
+  keys.push_back(number("optimizer.lr", kCourse, "peak learning rate", optimizer, &O::lr));
   add_option_keys(
       keys, "optimizer.", [](auto& config) -> auto& { return config.optimizer.rule; });
-  keys.push_back(
-      number("optimizer.grad_clip", "largest global gradient norm; 0: off", optimizer, &O::grad_clip));
-  keys.push_back(number("optimizer.ema",
+  keys.push_back(number("optimizer.grad_clip", kCourse, "largest global gradient norm; 0: off", optimizer,
+                        &O::grad_clip));
+  keys.push_back(number("optimizer.ema", kState,
                         "decay of a moving average of the weights, which evaluations use; 0: none", optimizer,
                         &O::ema));
 }
@@ -146,19 +149,19 @@ const std::vector<ConfigKey>& optimizer_group_keys() {
     using G = GroupConfig;
     const auto group = [](auto& config) -> auto& { return config.optimizer.groups.back(); };
     std::vector<ConfigKey> all;
-    all.push_back(choices<ParamRole>("optimizer.group.roles", role_names(),
+    all.push_back(choices<ParamRole>("optimizer.group.roles", kState, role_names(),
                                      "roles of the parameters in the group; not given: all", group,
                                      &G::roles));
-    all.push_back(texts("optimizer.group.match", "patterns of parameter names, with * and ?; not given: all",
-                        group, &G::match));
-    all.push_back(or_auto(choice<std::string>("optimizer.group.kind", rule_names(),
+    all.push_back(texts("optimizer.group.match", kState,
+                        "patterns of parameter names, with * and ?; not given: all", group, &G::match));
+    all.push_back(or_auto(choice<std::string>("optimizer.group.kind", kState, rule_names(),
                                               "the update rule; auto: the one of [optimizer]", group,
                                               &G::rule, &RuleConfig::kind),
                           group, &G::rule, &RuleConfig::kind));
-    all.push_back(
-        or_auto(number("optimizer.group.lr", "peak learning rate; auto: that of [optimizer]", group, &G::lr),
-                group, &G::lr));
-    all.push_back(or_auto(number("optimizer.group.lr_scale",
+    all.push_back(or_auto(
+        number("optimizer.group.lr", kState, "peak learning rate; auto: that of [optimizer]", group, &G::lr),
+        group, &G::lr));
+    all.push_back(or_auto(number("optimizer.group.lr_scale", kState,
                                  "learning rate as a multiple of that of [optimizer]", group, &G::lr_scale),
                           group, &G::lr_scale));
     add_option_keys(
@@ -179,14 +182,6 @@ std::vector<std::string> optimizer_group_key_names() {
   std::vector<std::string> names;
   for (const ConfigKey& key : optimizer_group_keys()) names.push_back(key.name);
   return names;
-}
-
-std::optional<bool> shapes_optimizer_state(std::string_view key) {
-  constexpr std::string_view kSection = "optimizer.";
-  if (!key.starts_with(kSection)) return std::nullopt;
-  for (const RuleOption& option : all_options())
-    if (key.substr(kSection.size()) == option.info.key) return option.info.shapes_state;
-  return std::nullopt;
 }
 
 std::string optimizer_groups_toml(const OptimizerConfig& optimizer) {

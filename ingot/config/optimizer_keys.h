@@ -2,7 +2,6 @@
 // keys for some of the parameters; it has the same keys and three of its own (roles, match, lr_scale).
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,10 +18,6 @@ void add_optimizer_keys(std::vector<ConfigKey>& keys);
 const std::vector<ConfigKey>& optimizer_group_keys();
 const ConfigKey* find_optimizer_group_key(std::string_view name);  // null if there is no such key
 std::vector<std::string> optimizer_group_key_names();
-
-// Returns whether a rule's state depends on the option with this key, such as "optimizer.normuon"; nullopt
-// if the key is not an option of a rule.
-std::optional<bool> shapes_optimizer_state(std::string_view key);
 
 // Writes the groups as [[optimizer.group]] sections, with every key that was given.
 std::string optimizer_groups_toml(const OptimizerConfig& optimizer);

@@ -17,7 +17,7 @@ void require_positive(const char* key, int64_t value) {
 }
 
 void validate_yarn(const ModelConfig& c) {
-  const RopeScalingConfig& scaling = c.rope_scaling;
+  const RopeScaling& scaling = c.rope_scaling;
   require(scaling.factor >= 1, fmt::format("model.rope_factor must be at least 1 with "
                                            "model.rope_scaling = yarn, got {}",
                                            scaling.factor));
@@ -34,16 +34,16 @@ void validate_yarn(const ModelConfig& c) {
 }
 
 void validate_rope(const ModelConfig& c) {
-  const RopeScalingConfig& scaling = c.rope_scaling;
+  const RopeScaling& scaling = c.rope_scaling;
   const bool is_rotary = c.positions == PositionKind::kRope;
   require(is_rotary || c.nope_every == 0, "model.nope_every is for model.positions = rope; set it to 0");
-  if (scaling.kind == RopeScalingKind::kNone) return;
+  if (scaling.kind == RopeScaling::Kind::kNone) return;
   require(is_rotary, "model.rope_scaling is for model.positions = rope; set it to none");
   require(scaling.factor > 0, fmt::format("model.rope_factor must be above 0, got {}", scaling.factor));
-  if (scaling.kind == RopeScalingKind::kLinear) return;
+  if (scaling.kind == RopeScaling::Kind::kLinear) return;
   require(scaling.original_context >= 1,
           fmt::format("model.rope_original_context must be at least 1, got {}", scaling.original_context));
-  if (scaling.kind == RopeScalingKind::kYarn) return validate_yarn(c);
+  if (scaling.kind == RopeScaling::Kind::kYarn) return validate_yarn(c);
   require(scaling.low_freq_factor > 0 && scaling.high_freq_factor > scaling.low_freq_factor,
           fmt::format(
               "model.rope_low_freq_factor = {} must be above 0 and below model.rope_high_freq_factor = {}",
@@ -72,11 +72,6 @@ void validate_speed_run(const ModelConfig& c) {
 }
 
 }  // namespace
-
-double RopeScalingConfig::q_and_k_factor() const {
-  if (kind != RopeScalingKind::kYarn) return 1;
-  return attention_factor > 0 ? attention_factor : 0.1 * std::log(factor) + 1;
-}
 
 int64_t nearest_divisor(int64_t n, int64_t wanted) {
   const int64_t nearest = std::clamp<int64_t>(wanted, 1, n);
@@ -132,8 +127,9 @@ void ModelConfig::validate() const {
   require(matrix_init_std >= 0,
           fmt::format("model.matrix_init_std must not be negative, got {}", matrix_init_std));
   require(head_init_std >= 0, fmt::format("model.head_init_std must not be negative, got {}", head_init_std));
-  require(cap.kind == CapKind::kNone || cap.a > 0, fmt::format("model.cap_a must be above 0, got {}", cap.a));
-  require(cap.kind != CapKind::kSigmoid || cap.c > 0,
+  require(cap.kind == LogitCap::kNone || cap.a > 0,
+          fmt::format("model.cap_a must be above 0, got {}", cap.a));
+  require(cap.kind != LogitCap::kSigmoid || cap.c > 0,
           fmt::format("model.cap_c must be above 0, got {}", cap.c));
 }
 
@@ -142,7 +138,7 @@ ModelConfig ModelConfig::resolved() const {
   ModelConfig r = *this;
   if (r.kv_heads == 0) r.kv_heads = heads;
   if (r.head_dim == 0) r.head_dim = width / heads;
-  if (r.ffn == 0) r.ffn = mlp == MlpKind::kSwiglu ? (8 * width / 3 + 31) / 32 * 32 : 4 * width;
+  if (r.ffn == 0) r.ffn = mlp == Activation::kSwiglu ? (8 * width / 3 + 31) / 32 * 32 : 4 * width;
   return r;
 }
 

@@ -7,6 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "ingot/ops/activation.h"
+#include "ingot/ops/cross_entropy.h"
+#include "ingot/ops/rope.h"
+
 namespace ingot {
 
 enum class NormKind { kLayerNorm, kRmsNorm, kRmsNormWeightless };
@@ -16,30 +20,14 @@ enum class NormPlace { kBefore, kAfter };
 // another all heads of the keys (OLMo 2).
 enum class QkNormOver { kHead, kWidth };
 enum class PositionKind { kLearned, kRope };
-enum class MlpKind { kGeluTanh, kGeluExact, kRelu2, kSwiglu };
-enum class CapKind { kNone, kTanh, kSigmoid };
 // kNormal: N(0, init_std). kScaled: the projections into the residual stream use init_std / sqrt(2 layers)
 // (GPT-2). kZero: those projections, and an untied head, start at zero (the speed-run variant).
 enum class ProjectionInit { kNormal, kScaled, kZero };
-// How the rotary frequencies differ from theta^(-2i/D), so that a model can read longer contexts (ops/rope.h).
-enum class RopeScalingKind { kNone, kLinear, kLlama3, kYarn };
 
 // Cap of the logits: z = x, a tanh(x/a) or a sigmoid((x + b)/c).
 struct LogitCapConfig {
-  CapKind kind = CapKind::kNone;
+  LogitCap kind = LogitCap::kNone;
   double a = 15, b = 0, c = 7.5;
-};
-
-struct RopeScalingConfig {
-  RopeScalingKind kind = RopeScalingKind::kNone;
-  double factor = 8;
-  double low_freq_factor = 1, high_freq_factor = 4;  // kLlama3
-  double beta_fast = 32, beta_slow = 1;              // kYarn
-  double attention_factor = 0;                       // kYarn: multiplies q and k; 0: 0.1 ln(factor) + 1
-  int64_t original_context = 8192;                   // kLlama3, kYarn
-
-  // Returns the factor of q and of k in blocks that rotate them; 1 unless the kind is kYarn.
-  double q_and_k_factor() const;
 };
 
 // Low-rank adapters of the blocks' linears (LoRA), which are trained in place of the model's own parameters.
@@ -66,7 +54,7 @@ struct ModelConfig {
   NormKind norm = NormKind::kRmsNorm;
   NormPlace norm_place = NormPlace::kBefore;  // where a block's norms are
   PositionKind positions = PositionKind::kRope;
-  MlpKind mlp = MlpKind::kSwiglu;
+  Activation mlp = Activation::kSwiglu;
   bool has_bias = false;      // in the linears and LayerNorm
   bool has_qkv_bias = false;  // in the projections to q, k and v alone; has_bias includes it
   bool has_qk_norm = false;
@@ -77,10 +65,10 @@ struct ModelConfig {
   bool is_tied = true;                    // the head shares the embedding's table
   double norm_eps = 1e-5;
   double rope_theta = 10000;
-  RopeScalingConfig rope_scaling = {};
-  int64_t rope_dims = 0;   // channels of a head that rotate, the first ones; 0: all
-  int64_t nope_every = 0;  // every n-th block attends without rotary positions; 0: none does
-  double dropout = 0;      // on the embedding, the attention probabilities and the output of each half block
+  RopeScaling rope_scaling = {};  // so that a model can read longer contexts
+  int64_t rope_dims = 0;          // channels of a head that rotate, the first ones; 0: all
+  int64_t nope_every = 0;         // every n-th block attends without rotary positions; 0: none does
+  double dropout = 0;  // on the embedding, the attention probabilities and the output of each half block
   LogitCapConfig cap = {};
   ProjectionInit projection_init = ProjectionInit::kScaled;
   double init_std = 0.02;
@@ -145,7 +133,7 @@ struct ModelConfig {
   int64_t window_of(int64_t layer) const {
     return std::binary_search(full_layers.begin(), full_layers.end(), layer) ? 0 : window;
   }
-  int64_t mlp_in_width() const { return mlp == MlpKind::kSwiglu ? 2 * ffn : ffn; }
+  int64_t mlp_in_width() const { return mlp == Activation::kSwiglu ? 2 * ffn : ffn; }
   int64_t parameters() const;  // without padding rows
   int64_t trained_parameters() const;
   // Model FLOPs per token, forward and backward: 6 per weight of each product, plus 12 * layers * heads * head_dim * context / 2

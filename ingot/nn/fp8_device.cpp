@@ -4,7 +4,7 @@
 
 #include "ingot/core/copy.h"
 #include "ingot/core/cuda/cuda_device.h"
-#include "ingot/ops/fp8/cuda_fp8.h"
+#include "ingot/ops/cuda_fp8.h"
 
 namespace ingot {
 namespace {

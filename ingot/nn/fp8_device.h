@@ -1,4 +1,4 @@
-// Fp8Device casts tensors to FP8 on a CUDA device (ops/fp8/cuda_fp8.h) and holds their scales and the
+// Fp8Device casts tensors to FP8 on a CUDA device (ops/cuda_fp8.h) and holds their scales and the
 // counts of the casts. Scales are computed and used on the device. A step's counts are copied to the host
 // asynchronously; the host may read them after it has submitted the next step.
 #pragma once

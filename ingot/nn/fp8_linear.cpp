@@ -9,7 +9,7 @@
 #include "ingot/core/work.h"
 #include "ingot/nn/layer.h"
 #include "ingot/ops/cast_fp8.h"
-#include "ingot/ops/fp8/cuda_fp8.h"
+#include "ingot/ops/cuda_fp8.h"
 #include "ingot/ops/matmul.h"
 
 namespace ingot {

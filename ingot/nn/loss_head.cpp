@@ -28,9 +28,7 @@ constexpr int64_t kDeviceTileTokens = 4096, kDeviceTileColumns = 16384;
 
 CrossEntropyConfig loss_config(const ModelConfig& model, const HeadConfig& head) {
   CrossEntropyConfig loss{.vocab = model.vocab};
-  loss.cap = model.cap.kind == CapKind::kTanh      ? LogitCap::kTanh
-             : model.cap.kind == CapKind::kSigmoid ? LogitCap::kSigmoid
-                                                   : LogitCap::kNone;
+  loss.cap = model.cap.kind;
   loss.cap_a = static_cast<float>(model.cap.a);
   loss.cap_b = static_cast<float>(model.cap.b);
   loss.cap_c = static_cast<float>(model.cap.c);
@@ -49,11 +47,11 @@ DType product_dtype(HeadPrecision precision) {
                                             : DType::bf16;
 }
 
-HeadPrecision product_precision(HeadDtype dtype, DType compute) {
-  if (dtype == HeadDtype::kFp8) return HeadPrecision::kFp8;
-  if (dtype == HeadDtype::kBf16) return HeadPrecision::kBf16;
-  if (dtype == HeadDtype::kF32 || compute == DType::f32) return HeadPrecision::kF32;
-  return compute == DType::f16 ? HeadPrecision::kF16 : HeadPrecision::kBf16;
+HeadPrecision resolved(HeadPrecision precision, DType compute) {
+  if (precision != HeadPrecision::kCompute) return precision;
+  return compute == DType::f32   ? HeadPrecision::kF32
+         : compute == DType::f16 ? HeadPrecision::kF16
+                                 : HeadPrecision::kBf16;
 }
 
 }  // namespace
@@ -90,7 +88,7 @@ int64_t LossHead::chunk(int64_t N, Device device, bool is_training) const {
   if (config_.kind == HeadKind::kDense) return N;
   if (config_.kind == HeadKind::kRecompute)
     return std::min(N, device == Device::kCuda ? kDeviceTileTokens : kTileTokens);
-  const HeadPrecision precision = product_precision(config_.precision, compute_);
+  const HeadPrecision precision = resolved(config_.precision, compute_);
   const bool is_half = precision == HeadPrecision::kBf16 || precision == HeadPrecision::kF16;
   const int64_t device_logit_bytes = is_training && config_.loss_dtype == LossDtype::kBf16Logits ? 2 : 4;
   const int64_t fitting = device == Device::kCuda ? kDeviceChunkBytes / (Vp_ * device_logit_bytes)
@@ -109,8 +107,8 @@ LinearCrossEntropyConfig LossHead::op_config(int64_t N, float grad_scale, Device
   op.device = device;
   op.loss.grad_scale = grad_scale;
   if (!is_training) op.loss.label_smoothing = op.loss.z_loss = 0;
-  const bool is_fp8 = config_.precision == HeadDtype::kFp8;
-  op.precision = product_precision(is_fp8 && !is_training ? HeadDtype::kBf16 : config_.precision, compute_);
+  const bool is_fp8 = config_.precision == HeadPrecision::kFp8;
+  op.precision = resolved(is_fp8 && !is_training ? HeadPrecision::kBf16 : config_.precision, compute_);
   op.accumulation = config_.accumulation;
   if (is_training) op.loss_dtype = config_.loss_dtype;
   op.chunk_tokens = chunk(N, device, is_training);
@@ -252,7 +250,7 @@ RawLoss read_raw_loss(const Tensor& sums) {
 }
 
 std::vector<std::string> LossHead::fp8_tensors() const {
-  if (config_.precision != HeadDtype::kFp8) return {};
+  if (config_.precision != HeadPrecision::kFp8) return {};
   return {"head.x", "head.w", "head.d_logits"};
 }
 

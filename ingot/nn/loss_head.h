@@ -14,12 +14,9 @@
 
 namespace ingot {
 
-// kCompute is the model's compute dtype. kFp8 applies to training; evaluation then uses bf16.
-enum class HeadDtype { kCompute, kF32, kBf16, kFp8 };
-
 struct HeadConfig {
   HeadKind kind = HeadKind::kChunked;
-  HeadDtype precision = HeadDtype::kCompute;
+  HeadPrecision precision = HeadPrecision::kCompute;  // with kFp8 evaluation uses bf16
   HeadAccumulation accumulation = HeadAccumulation::kF32;
   LossDtype loss_dtype = LossDtype::kF32;  // for training; the others exist to show what goes wrong
   double z_loss = 0;                       // weight of lse^2

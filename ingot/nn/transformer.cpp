@@ -7,33 +7,6 @@
 #include "ingot/ops/rope.h"
 
 namespace ingot {
-namespace {
-
-RopeScaling::Kind kind_of(RopeScalingKind kind) {
-  switch (kind) {
-    case RopeScalingKind::kLinear:
-      return RopeScaling::Kind::kLinear;
-    case RopeScalingKind::kLlama3:
-      return RopeScaling::Kind::kLlama3;
-    case RopeScalingKind::kYarn:
-      return RopeScaling::Kind::kYarn;
-    case RopeScalingKind::kNone:
-      break;
-  }
-  return RopeScaling::Kind::kNone;
-}
-
-RopeScaling scaling_of(const RopeScalingConfig& c) {
-  return {.kind = kind_of(c.kind),
-          .factor = c.factor,
-          .low_freq_factor = c.low_freq_factor,
-          .high_freq_factor = c.high_freq_factor,
-          .beta_fast = c.beta_fast,
-          .beta_slow = c.beta_slow,
-          .original_context = c.original_context};
-}
-
-}  // namespace
 
 Transformer::Transformer(const ModelConfig& config, DType compute, const HeadConfig& head,
                          const Fp8LinearConfig& fp8, const TensorParallel& tp,
@@ -55,7 +28,7 @@ Transformer::Transformer(const ModelConfig& config, DType compute, const HeadCon
   if (config.positions == PositionKind::kRope) {
     rope_.resize(static_cast<size_t>(config.context * config.rotated_dims()));
     rope_table_ = Tensor(rope_.data(), DType::f32, {config.context, config.rotated_dims()});
-    rope_table(rope_table_, config.rope_theta, scaling_of(config.rope_scaling));
+    rope_table(rope_table_, config.rope_theta, config.rope_scaling);
   }
 }
 
@@ -229,9 +202,11 @@ Transformer::Built Transformer::build(Use use, int64_t B, int64_t T, const Recom
 void Transformer::cast_weights(LayerContext& ctx) const {
   for (const BlockLayers& block : layers_.blocks)
     for (const LinearLayer* layer : block.linears())
-      if (ctx.fp8 && ctx.fp8->held(layer->fp8.first_tensor + 1))
+      if (ctx.fp8 && ctx.fp8->held(layer->fp8.first_tensor + 1)) {
+        ctx.params.wait_weights(params_[layer->weight].unit);
         layer->fp8.cast_weight(ctx.params.weight(layer->weight), *ctx.fp8, ctx.scratch, ctx.region,
                                ctx.stream);
+      }
 }
 
 std::vector<Fp8State::Weight> Transformer::fp8_weights() const {

@@ -4,7 +4,7 @@
 //                                                                     arXiv:1606.08415)
 //   kGeluExact  x * Phi(x) = x / 2 * (1 + erf(x / sqrt 2))            (same paper)
 //   kRelu2      max(x, 0)^2                                           (So et al. 2021, arXiv:2109.08668)
-//   SwiGLU      silu(gate) * up, silu(x) = x * sigmoid(x)             (Shazeer 2020, arXiv:2002.05202)
+//   kSwiglu     silu(gate) * up, silu(x) = x * sigmoid(x)             (Shazeer 2020, arXiv:2002.05202)
 //
 // Shapes: x, y, dx, dy (N, F); gate_up (N, 2F) with the gate in columns [0, F) and up in [F, 2F). These
 // are f32 or bf16, all of one dtype, and contiguous. bias, dbias (F) f32. Every op computes in f32 and
@@ -17,9 +17,9 @@
 
 namespace ingot {
 
-enum class Activation { kGeluTanh, kGeluExact, kRelu2 };
+enum class Activation { kGeluTanh, kGeluExact, kRelu2, kSwiglu };
 
-// y = f(x + bias). bias may be absent. y may alias x.
+// y = f(x + bias). bias may be absent. y may alias x. REQUIRES, here and in backward: kind is not kSwiglu.
 void activation_forward(const Tensor& y, const Tensor& x, const Tensor& bias, Activation kind,
                         Stream& stream);
 

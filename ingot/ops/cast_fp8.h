@@ -24,7 +24,7 @@ struct Fp8Stats {
   void add(const Fp8Stats& other);
 };
 
-// The device tensors that belong to a tensor cast to FP8 on a CUDA device (ops/fp8/cuda_fp8.h).
+// The device tensors that belong to a tensor cast to FP8 on a CUDA device (ops/cuda_fp8.h).
 struct Fp8Place {
   Tensor scale, inverse;  // (1) f32: the scale of the last cast and its reciprocal
   Tensor fresh;           // (1) f32: the amax from which current scaling computes the scale, which zeroes it

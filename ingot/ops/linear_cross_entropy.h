@@ -24,13 +24,14 @@
 #include "ingot/core/tensor.h"
 #include "ingot/ops/cast_fp8.h"
 #include "ingot/ops/cross_entropy.h"
-#include "ingot/ops/loss/cross_entropy_bf16.h"
-#include "ingot/ops/loss/cross_entropy_sharded.h"
+#include "ingot/ops/cross_entropy_bf16.h"
+#include "ingot/ops/cross_entropy_sharded.h"
 
 namespace ingot {
 
 enum class HeadKind { kDense, kChunked, kRecompute };
-enum class HeadPrecision { kF32, kBf16, kF16, kFp8 };
+// kCompute: the dtype of x, which the caller resolves.
+enum class HeadPrecision { kCompute, kF32, kBf16, kF16, kFp8 };
 // How dw is accumulated over the chunks of one call: plain f32, or compensated (Kahan 1965).
 enum class HeadAccumulation { kF32, kKahan };
 // kStatic: x and w have fixed scales, and the gradient has fp8_head_gradient_scale. kCurrent: each

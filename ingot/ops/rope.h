@@ -16,14 +16,18 @@ namespace ingot {
 // interpolated.
 // kYarn (Peng et al. 2023, arXiv:2309.00071): the f_i that turn less than beta_slow times in original_context are
 // divided by `factor`, those that turn more than beta_fast times stay, and those between are interpolated by their
-// index i. The table holds rotations: YaRN's factor of attention is the caller's.
+// index i. The table holds rotations, without YaRN's factor of attention.
 struct RopeScaling {
   enum class Kind { kNone, kLinear, kLlama3, kYarn };
   Kind kind = Kind::kNone;
   double factor = 8;
   double low_freq_factor = 1, high_freq_factor = 4;  // kLlama3
   double beta_fast = 32, beta_slow = 1;              // kYarn
+  double attention_factor = 0;                       // kYarn; 0: 0.1 ln(factor) + 1
   int64_t original_context = 8192;                   // kLlama3, kYarn
+
+  // Returns the factor by which the caller multiplies rotated queries and keys; 1 unless the kind is kYarn.
+  double q_and_k_factor() const;
 };
 
 // table (T_max, R) f32, R even: row t is cos(t f_0) .. cos(t f_{R/2-1}), sin(t f_0) .. sin(t f_{R/2-1}).

@@ -9,7 +9,7 @@
 namespace ingot {
 
 // Rows of scratch that a sum over rows needs on a CUDA device, which uses another fixed order
-// (ops/cuda/cuda_rows.h). The value is two blocks for each of the 132 multiprocessors of a Hopper GPU,
+// (ops/cuda_rows.h). The value is two blocks for each of the 132 multiprocessors of a Hopper GPU,
 // whatever the device.
 inline constexpr int64_t kRowParts = 264;
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <span>
 
-#include "ingot/ops/cuda/cuda_elementwise.h"
+#include "ingot/core/cuda/cuda_elementwise.h"
 #include "ingot/optim/rule.h"
 
 namespace ingot::cuda {

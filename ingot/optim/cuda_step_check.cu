@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "ingot/ops/cuda/cuda_kernel.h"
+#include "ingot/core/cuda/cuda_kernel.h"
 #include "ingot/ops/loss_sums.h"
 #include "ingot/optim/cuda_update.h"
 #include "ingot/optim/step_scale.h"

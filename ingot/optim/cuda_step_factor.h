@@ -2,7 +2,7 @@
 // that the device may have computed itself (RuleStep). For .cu files only.
 #pragma once
 
-#include "ingot/ops/cuda/cuda_kernel.h"
+#include "ingot/core/cuda/cuda_kernel.h"
 
 namespace ingot::cuda {
 

@@ -7,8 +7,8 @@
 #include <type_traits>
 
 #include "ingot/core/copy.h"
+#include "ingot/core/cuda/cuda_kernel.h"
 #include "ingot/ops/bf16_tail.h"
-#include "ingot/ops/cuda/cuda_kernel.h"
 #include "ingot/optim/cuda_shard_places.h"
 #include "ingot/optim/cuda_step_factor.h"
 #include "ingot/optim/round_stochastically.h"

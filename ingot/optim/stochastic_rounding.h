@@ -11,7 +11,7 @@
 
 #include "ingot/core/dtype.h"
 #include "ingot/core/philox.h"
-#include "ingot/ops/elementwise/random_blocks.h"
+#include "ingot/ops/random_blocks.h"
 #include "ingot/optim/round_stochastically.h"
 #include "ingot/optim/shard_rows.h"
 

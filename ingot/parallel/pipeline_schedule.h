@@ -1,6 +1,5 @@
 // Pipeline parallelism as lists of operations: each list holds what one rank does in a step of m
-// micro-batches. One executor runs the lists, and the simulation (pipeline_simulation.h) uses the same
-// ones.
+// micro-batches.
 //
 // With p ranks of v chunks each, rank r has stages r, p + r, 2p + r, ...: stage s sends activations to s
 // + 1 and gradients to s - 1. On every stage both the forward and the backward passes run in micro-batch

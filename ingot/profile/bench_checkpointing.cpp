@@ -1,4 +1,5 @@
-// bench_checkpointing: whole training steps under every activation checkpointing policy, in turn.
+#include "ingot/profile/bench_checkpointing.h"
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -6,7 +7,6 @@
 
 #include "ingot/parallel/parallelize.h"
 #include "ingot/profile/bench_data.h"
-#include "ingot/run/run.h"
 #include "ingot/train/local_executor.h"
 #include "ingot/train/trainer.h"
 

@@ -29,7 +29,7 @@ class HeadBench {
  public:
   explicit HeadBench(const HeadBenchOptions& o)
       : o_(o),
-        compute_(o.precision == HeadDtype::kF32 ? DType::f32 : DType::bf16),
+        compute_(o.precision == HeadPrecision::kF32 ? DType::f32 : DType::bf16),
         stream_(make_stream(o.device)),
         weight_(add_weight(list_, o)),
         params_(list_, compute_, true, Masters::kF32, o.device),
@@ -118,7 +118,7 @@ class HeadBench {
 
 // The sizes must satisfy the same rule as a trainer's config (config/device_support.h).
 void require_granules(const HeadBenchOptions& o) {
-  if (o.device == Device::kCpu || o.precision != HeadDtype::kFp8) return;
+  if (o.device == Device::kCpu || o.precision != HeadPrecision::kFp8) return;
   for (const int64_t n : {o.tokens, o.vocab, o.width})
     if (n % 16 != 0)
       fail(ErrorKind::kUsage, "tokens, vocab and width must be multiples of 16 for fp8 on a GPU, got {}", n);

@@ -10,7 +10,7 @@ namespace ingot {
 
 struct HeadBenchOptions {
   int64_t tokens = 8192, vocab = 50304, width = 768;
-  HeadDtype precision = HeadDtype::kBf16;  // kF32 (f32 operands), kBf16 or kFp8 (bf16 operands)
+  HeadPrecision precision = HeadPrecision::kBf16;  // kF32 (f32 operands), kBf16 or kFp8 (bf16 operands)
   int64_t repetitions = 5;
   Device device = Device::kCpu;
 };

@@ -1,4 +1,5 @@
-// bench_step: whole training steps on random tokens, and the same matrix products by themselves.
+#include "ingot/profile/bench_step.h"
+
 #include <algorithm>
 #include <array>
 #include <map>
@@ -14,7 +15,6 @@
 #include "ingot/parallel/parallelize.h"
 #include "ingot/profile/bench_data.h"
 #include "ingot/run/peak.h"
-#include "ingot/run/run.h"
 #include "ingot/train/trainer.h"
 
 namespace ingot {

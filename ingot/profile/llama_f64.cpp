@@ -207,10 +207,10 @@ class Llama {
       : config_(model.config()), list_(model.params()) {
     const ModelConfig& c = config_;
     INGOT_CHECK(c.norm == NormKind::kRmsNorm && c.norm_place == NormPlace::kBefore &&
-                    c.positions == PositionKind::kRope && c.mlp == MlpKind::kSwiglu && !c.has_bias_of_qkv() &&
-                    !c.has_qk_norm && c.window == 0 && c.nope_every == 0 &&
-                    c.rope_scaling.kind == RopeScalingKind::kNone && c.dropout == 0 &&
-                    c.cap.kind == CapKind::kNone && !c.has_own_parts(),
+                    c.positions == PositionKind::kRope && c.mlp == Activation::kSwiglu &&
+                    !c.has_bias_of_qkv() && !c.has_qk_norm && c.window == 0 && c.nope_every == 0 &&
+                    c.rope_scaling.kind == RopeScaling::Kind::kNone && c.dropout == 0 &&
+                    c.cap.kind == LogitCap::kNone && !c.has_own_parts(),
                 "llama_f64_gradients: not a plain LLaMA");
     for (size_t id = 0; id < weights.size(); ++id) {
       const Shape& shape = list_.specs()[id].shape;

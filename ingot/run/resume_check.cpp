@@ -1,12 +1,10 @@
 #include "ingot/run/resume_check.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "ingot/checkpoint/fp8_history.h"
 #include "ingot/checkpoint/rank_tensors.h"
-#include "ingot/config/config_keys.h"
 #include "ingot/config/config_toml.h"
 #include "ingot/config/optimizer_keys.h"
 #include "ingot/core/error.h"
@@ -18,117 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using enum ResumeClass;
-
-// A key, or a whole section ("eval.*"). The class of a key is that of the first row that matches.
-constexpr std::pair<std::string_view, ResumeClass> kClasses[] = {
-    {"model.context", kText},  // kModel if positions are learned
-    {"model.norm_eps", kCourse},
-    {"model.rope_theta", kCourse},
-    {"model.rope_scaling", kCourse},
-    {"model.rope_factor", kCourse},
-    {"model.rope_low_freq_factor", kCourse},
-    {"model.rope_high_freq_factor", kCourse},
-    {"model.rope_original_context", kCourse},
-    {"model.rope_beta_fast", kCourse},
-    {"model.rope_beta_slow", kCourse},
-    {"model.rope_attention_factor", kCourse},
-    {"model.rope_dims", kCourse},
-    {"model.nope_every", kCourse},
-    {"model.window", kCourse},
-    {"model.full_layers", kCourse},
-    {"model.dropout", kCourse},
-    {"model.cap", kCourse},
-    {"model.cap_a", kCourse},
-    {"model.cap_b", kCourse},
-    {"model.cap_c", kCourse},
-    {"model.projection_init", kCourse},
-    {"model.init_std", kCourse},
-    {"model.matrix_init_std", kCourse},
-    {"model.head_init_std", kCourse},
-    {"model.layers", kModel},
-    {"model.heads", kModel},
-    {"model.kv_heads", kModel},
-    {"model.head_dim", kModel},
-    {"model.width", kModel},
-    {"model.ffn", kModel},
-    {"model.vocab", kModel},
-    {"model.vocab_multiple", kModel},
-    {"model.norm", kModel},
-    {"model.norm_place", kModel},
-    {"model.positions", kModel},
-    {"model.mlp", kModel},
-    {"model.bias", kModel},
-    {"model.qkv_bias", kModel},
-    {"model.qk_norm", kModel},
-    {"model.qk_norm_over", kModel},
-    {"model.qk_norm_gain", kModel},
-    {"model.tied", kModel},
-    {"model.parallel_residual", kModel},
-    {"model.mlp_only_layers", kModel},
-    {"model.embedding_norm", kModel},
-    {"model.input_mix", kModel},
-    {"model.skips", kModel},
-    {"model.value_embeddings", kModel},
-    {"lora.*", kModel},
-    {"data.train", kSource},
-    {"data.mix", kText},
-    {"data.val", kSource},
-    {"data.val_fraction", kSource},
-    {"data.text_field", kSource},
-    {"data.tokenizer", kText},
-    {"data.tokenizer_vocab", kText},
-    {"data.tokenizer_pattern", kText},
-    {"data.order", kText},
-    {"data.document_mask", kCourse},
-    {"data.workers", kFree},
-    {"data.prefetch", kFree},
-    {"train.seed", kText},
-    {"train.batch_size", kText},
-    {"train.grad_accum", kText},
-    {"train.batch_ramp", kText},
-    {"train.steps", kCourse},
-    {"train.max_time", kCourse},
-    {"train.max_tokens", kCourse},
-    {"train.stop_at", kFree},
-    {"train.log_every", kFree},
-    {"train.stats_every", kFree},
-    {"train.threads", kFree},
-    {"train.overcommit", kFree},
-    {"train.device", kFree},
-    {"train.init_from", kFree},  // a resumed run reads its checkpoint
-    {"train.graph", kFree},
-    {"train.deterministic", kFree},
-    {"optimizer.kind", kState},
-    {"optimizer.ema", kState},
-    {"optimizer.group", kState},
-    {"optimizer.lr", kCourse},
-    {"optimizer.grad_clip", kCourse},
-    {"precision.fp8", kState},
-    {"precision.fp8_layers", kState},
-    {"precision.fp8_amax_history", kState},
-    {"precision.fp8_margin", kCourse},
-    {"precision.compute", kCourse},
-    {"precision.tf32", kFree},
-    {"precision.master", kCourse},
-    {"precision.loss_scale", kCourse},
-    {"precision.loss_scale_init", kCourse},
-    {"precision.loss_scale_interval", kCourse},
-    {"precision.loss_scale_hysteresis", kCourse},
-    {"precision.loss_scale_min", kCourse},
-    {"schedule.*", kCourse},
-    {"guard.replica_hash_every", kFree},
-    {"guard.memory_watch", kFree},
-    {"guard.verify_every", kFree},
-    {"guard.norm_rise", kFree},
-    {"guard.*", kCourse},
-    {"head.*", kCourse},
-    {"activations.*", kFree},
-    {"eval.*", kFree},
-    {"checkpoint.*", kFree},
-    {"sample.*", kFree},
-    {"parallel.*", kFree},
-    {"scaling.*", kCourse},  // a saved configuration has the resulting numbers, and no base
-};
 
 bool is_batch_key(std::string_view key) {
   return key == "train.batch_size" || key == "train.grad_accum" || key == "train.batch_ramp";
@@ -201,26 +88,16 @@ bool has_states(const SafetensorsFile& file, const Optimizer& optimizer) {
 
 }  // namespace
 
-std::optional<ResumeClass> resume_class(std::string_view key) {
-  if (const auto shapes_state = shapes_optimizer_state(key)) return *shapes_state ? kState : kCourse;
-  for (const auto& [name, what] : kClasses) {
-    const bool is_section = name.ends_with("*");
-    if (is_section ? key.starts_with(name.substr(0, name.size() - 1)) : key == name) return what;
-  }
-  return std::nullopt;
-}
-
 std::vector<ResumeChange> resume_changes(const RunConfig& before, const RunConfig& now) {
   const RunConfig a = resolved(before, before.model.vocab), b = resolved(now, before.model.vocab);
   std::vector<ResumeChange> changes;
-  const auto compare = [&](const std::string& key, const std::string& old_value,
+  const auto compare = [&](const std::string& key, ResumeClass what, const std::string& old_value,
                            const std::string& new_value) {
-    if (old_value != new_value)
-      changes.push_back({key, one_line(old_value), one_line(new_value), resume_class(key).value_or(kCourse)});
+    if (old_value != new_value) changes.push_back({key, one_line(old_value), one_line(new_value), what});
   };
   for (const ConfigKey& key : config_keys())
-    if (key.toml(before) != key.toml(now)) compare(key.name, key.toml(a), key.toml(b));
-  compare(std::string(kOptimizerGroup), optimizer_groups_toml(a.optimizer),
+    if (key.toml(before) != key.toml(now)) compare(key.name, key.resume, key.toml(a), key.toml(b));
+  compare(std::string(kOptimizerGroup), kState, optimizer_groups_toml(a.optimizer),
           optimizer_groups_toml(b.optimizer));
 
   const bool has_batches = has_same_batches(a.train, b.train);

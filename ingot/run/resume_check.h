@@ -6,28 +6,14 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "ingot/config/config.h"
+#include "ingot/config/config_keys.h"
 #include "ingot/data/tokenizer/tokenizer.h"
 #include "ingot/train/trainer.h"
 
 namespace ingot {
-
-// The effect of changing a key when a run is resumed.
-enum class ResumeClass {
-  kFree,    // where and how the run is computed, watched and saved
-  kCourse,  // how the model learns from now on, from the same text
-  kSource,  // where the text comes from; only a change of the tokens themselves counts
-  kText,    // which text comes next; a change must be accepted (--resume-anyway)
-  kState,   // optimizer state and FP8 history; cannot change if the checkpoint's then no longer fit
-  kModel,   // what the weights are; cannot change
-};
-
-// Returns nullopt if the key has no class. Every key of config_keys() has one, and so does
-// "optimizer.group".
-std::optional<ResumeClass> resume_class(std::string_view key);
 
 struct ResumeChange {
   std::string key, before, now;  // the values as TOML

@@ -1,5 +1,5 @@
-// The program's commands without their command lines: train a run, evaluate and sample a checkpoint, time
-// steps. All functions throw ingot::Error, and print only through the console or sink that they are given.
+// The program's commands without their command lines: train a run, evaluate and sample a checkpoint. All functions
+// throw ingot::Error, and print only through the console or sink that they are given.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,6 @@
 #include "ingot/comm/mesh.h"
 #include "ingot/config/config.h"
 #include "ingot/core/dtype.h"
-#include "ingot/ops/kernel_report.h"
 #include "ingot/ops/sample.h"
 #include "ingot/run/resume_check.h"
 #include "ingot/train/texts_in_order.h"
@@ -82,55 +81,5 @@ struct GenerateOptions {
 void generate_from_checkpoint(const std::filesystem::path& checkpoint, const GenerateOptions& options,
                               const TextsInOrder::Sink& write,
                               const std::function<void(const std::filesystem::path&)>& read = {});
-
-// Times whole steps on random tokens; reads and writes no files.
-struct StepBench {
-  std::string preset, dtype, engine;
-  int64_t steps = 0, batch_size = 0, context = 0, parameters = 0;
-  double start_s = 0;            // from the call to the begin of the first step
-  double step_ms = 0;            // median
-  double tokens_per_s = 0;       // at the median
-  double matmul_ms = 0;          // mean per step, traced inside the steps
-  double products_alone_ms = 0;  // median of the same products, timed by themselves in this run
-  double evaluation_ms = 0;      // of a batch, by turns with steps (median); 0 on a device, like the next two
-  double evaluation_blocks_ms = 0;  // outside the head (median)
-  double forward_blocks_ms = 0;     // of a micro-batch of those steps, forward outside the head (median)
-  double gflops = 0;                // model FLOPs per second
-  double peak_gflops = 0;           // rate of a large product, measured in this run; 0 if it was not
-  std::optional<double> mfu;        // gflops / peak_gflops; nullopt if the steps were faster than the peak
-  double data_sheet_gflops = 0;     // dense peak by the device's data sheet; 0 if it is unknown
-  double data_sheet_mfu = 0;        // gflops / data_sheet_gflops
-  double loss_first = 0, loss_last = 0;
-  uint64_t peak_rss_bytes = 0;
-  uint64_t device_bytes = 0;  // memory of the device that the steps took; 0 on the CPU
-  std::vector<std::pair<std::string, double>> phases_ms;  // mean per step; nested phases are in both
-  std::vector<std::pair<std::string, uint64_t>> arena_bytes;
-  std::string trace;  // Chrome trace of one more step, if requested (core/timeline.h)
-  KernelReport kernels;
-};
-struct StepBenchOptions {
-  int64_t steps = 20;
-  bool wants_trace = false;
-  bool times_products = true;  // after the steps, by themselves, and the peak; needs memory of its own
-};
-StepBench bench_step(const RunConfig& config, const StepBenchOptions& options);
-
-// Times whole steps on random tokens under every activation checkpointing policy; each round runs one step
-// of each.
-struct CheckpointingBench {
-  struct Row {
-    std::string policy;
-    uint64_t activation_bytes = 0;  // arena size for one micro-batch
-    double step_ms = 0;             // median
-    double recompute_ms = 0;        // time in a step: recomputed products, attention and norms (median)
-    double time_change = 0;         // relative to keeping everything, in the same round (median)
-    double time_change_low = 0, time_change_high = 0;  // 95 % interval of that median
-    double bytes_change = 0;                           // activation bytes relative to keeping everything
-  };
-  std::string preset, dtype;
-  int64_t rounds = 0, layers = 0, batch_size = 0, context = 0;
-  std::vector<Row> rows;  // the first keeps everything
-};
-CheckpointingBench bench_checkpointing(const RunConfig& config, int64_t rounds);
 
 }  // namespace ingot

@@ -26,13 +26,14 @@ double bias_of(DType dtype) {
 
 double bias_of_head(const RunConfig& config) {
   switch (config.head.precision) {
-    case HeadDtype::kFp8:
+    case HeadPrecision::kFp8:
       return kFp8Bias;
-    case HeadDtype::kBf16:
+    case HeadPrecision::kBf16:
       return kBf16Bias;
-    case HeadDtype::kF32:
+    case HeadPrecision::kF32:
       return kF32Bias;
-    case HeadDtype::kCompute:
+    case HeadPrecision::kCompute:
+    case HeadPrecision::kF16:
       break;
   }
   return bias_of(config.precision.compute);

@@ -78,7 +78,7 @@ compute = "bf16"
   EXPECT_EQ(config.model.layers, 1000);
   EXPECT_EQ(config.model.norm, NormKind::kLayerNorm);
   EXPECT_TRUE(config.model.has_bias);
-  EXPECT_EQ(config.model.cap.kind, CapKind::kTanh);
+  EXPECT_EQ(config.model.cap.kind, LogitCap::kTanh);
   EXPECT_EQ(config.model.cap.a, 30);
   EXPECT_THAT(config.data.train, ElementsAre("a.txt", "b.txt"));
   EXPECT_THAT(config.data.val, ElementsAre("c.txt"));

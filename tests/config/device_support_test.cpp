@@ -70,7 +70,7 @@ TEST(DeviceSupport, AFormatThatTheDeviceLacksIsNamed) {
     return lacked_format(config, "the device", compute_capability);
   };
   EXPECT_EQ(lacks(80), "");
-  config.head.precision = HeadDtype::kFp8;
+  config.head.precision = HeadPrecision::kFp8;
   EXPECT_THAT(lacks(86), HasSubstr("head.precision = \"fp8\": the device has compute capability 8.6, and "
                                    "products of FP8 need 8.9; set head.precision = \"bf16\""));
   EXPECT_EQ(lacks(89), "");

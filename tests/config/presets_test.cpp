@@ -63,7 +63,7 @@ TEST(Presets, MuonUpdatesMatricesOnly) {
 TEST(Presets, FusedMatricesReachMuonPartByPart) {
   RunConfig config;
   config.model = {.layers = 1, .heads = 4, .kv_heads = 2, .width = 32, .context = 8, .vocab = 64};
-  config.model.mlp = MlpKind::kSwiglu;
+  config.model.mlp = Activation::kSwiglu;
   config.optimizer.groups = {{.roles = {ParamRole::kMatrix},
                               .rule = {.kind = "muon", .options = {{&Muon::Options::normuon, true}}}}};
   const Trainer trainer(config, parallelize(config));

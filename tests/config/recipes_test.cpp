@@ -173,15 +173,15 @@ TEST(Recipes, MatchTheHybridPrecisionRun) {
     EXPECT_EQ(embedding.lr, 0.6);
     EXPECT_EQ(head.lr, 0.008);
     EXPECT_EQ(scalars.lr, 0.04);
-    EXPECT_EQ(c.model.cap.kind, CapKind::kSigmoid);
+    EXPECT_EQ(c.model.cap.kind, LogitCap::kSigmoid);
     EXPECT_EQ(c.model.cap.a, 30);
     EXPECT_EQ(c.model.cap.c, 7.5);
-    EXPECT_EQ(c.head.precision, HeadDtype::kFp8);
+    EXPECT_EQ(c.head.precision, HeadPrecision::kFp8);
     EXPECT_EQ(c.head.fp8_scaling, Fp8HeadScaling::kStatic);
     EXPECT_EQ(c.head.fp8_x_scale, 2);
     EXPECT_EQ(c.head.fp8_w_scale, 32);
     EXPECT_TRUE(c.model.has_qk_norm);
-    EXPECT_EQ(c.model.mlp, MlpKind::kRelu2);
+    EXPECT_EQ(c.model.mlp, Activation::kRelu2);
     EXPECT_EQ(c.model.projection_init, ProjectionInit::kZero);
     EXPECT_EQ(c.model.init_std, 1);
     EXPECT_NEAR(c.model.matrix_init_std, 0.5 / std::sqrt(static_cast<double>(c.model.width)), 1e-6);

@@ -1,7 +1,7 @@
 #include "ingot/core/cuda/cuda_graph.h"
 #include "ingot/core/timeline.h"
 #include "ingot/ops/attention.h"
-#include "ingot/ops/fp8/cuda_fp8.h"
+#include "ingot/ops/cuda_fp8.h"
 #include "tests/cuda/on_device.h"
 
 namespace ingot::testing {

@@ -1,5 +1,5 @@
 // FP8 casts on a device give the CPU's codes, counts and scales, bit for bit.
-#include "ingot/ops/fp8/cuda_fp8.h"
+#include "ingot/ops/cuda_fp8.h"
 
 #include <algorithm>
 #include <deque>

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "ingot/core/float8.h"
-#include "ingot/ops/fp8/cuda_fp8.h"
+#include "ingot/ops/cuda_fp8.h"
 #include "ingot/ops/linear_cross_entropy.h"
 #include "ingot/ops/loss/cross_entropy_fp8.h"
 #include "ingot/ops/loss/cross_entropy_tile.h"

@@ -3,7 +3,7 @@
 
 #include "ingot/core/float8.h"
 #include "ingot/ops/cast_fp8.h"
-#include "ingot/ops/fp8/cuda_fp8.h"
+#include "ingot/ops/cuda_fp8.h"
 #include "tests/cuda/on_device.h"
 
 namespace ingot::testing {

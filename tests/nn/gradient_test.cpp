@@ -45,7 +45,7 @@ std::vector<Case> cases() {
   ModelConfig qwen2 = base();
   qwen2.kv_heads = 2;
   qwen2.has_qkv_bias = true;
-  qwen2.rope_scaling = {.kind = RopeScalingKind::kLlama3, .factor = 2, .original_context = 8};
+  qwen2.rope_scaling = {.kind = RopeScaling::Kind::kLlama3, .factor = 2, .original_context = 8};
   all.push_back({"qwen2_llama3_rope", qwen2});
   ModelConfig qwen3 = base();
   qwen3.kv_heads = 2;
@@ -59,7 +59,7 @@ std::vector<Case> cases() {
   olmo2.has_qk_norm_gain = false;
   olmo2.norm = NormKind::kLayerNorm;
   olmo2.has_bias = true;
-  olmo2.mlp = MlpKind::kGeluTanh;
+  olmo2.mlp = Activation::kGeluTanh;
   olmo2.dropout = 0.2;
   all.push_back({"norms_after_layernorm_dropout", olmo2});
   ModelConfig mistral = base();
@@ -70,25 +70,25 @@ std::vector<Case> cases() {
   all.push_back({"window_in_one_block", mistral});
   mistral.full_layers.clear();
   mistral.nope_every = 2;
-  mistral.rope_scaling = {.kind = RopeScalingKind::kLinear, .factor = 4};
+  mistral.rope_scaling = {.kind = RopeScaling::Kind::kLinear, .factor = 4};
   all.push_back({"window_nope", mistral});
   ModelConfig yarn = base();
   yarn.head_dim = 8;
   yarn.nope_every = 2;
   yarn.has_qk_norm = true;
   yarn.rope_theta = 100;
-  yarn.rope_scaling = {.kind = RopeScalingKind::kYarn,
+  yarn.rope_scaling = {.kind = RopeScaling::Kind::kYarn,
                        .factor = 4,
                        .beta_fast = 4,
                        .attention_factor = 1.5,
                        .original_context = 64};
   all.push_back({"yarn_nope_qk_norm", yarn});
   ModelConfig speedrun = speedrun_style(base());
-  speedrun.cap = {.kind = CapKind::kSigmoid, .a = 30, .b = 0, .c = 7.5};
+  speedrun.cap = {.kind = LogitCap::kSigmoid, .a = 30, .b = 0, .c = 7.5};
   all.push_back({"speedrun_sigmoid", speedrun});
   speedrun.positions = PositionKind::kLearned;
-  speedrun.mlp = MlpKind::kGeluExact;
-  speedrun.cap = {.kind = CapKind::kTanh, .a = 15, .b = 0, .c = 1};
+  speedrun.mlp = Activation::kGeluExact;
+  speedrun.cap = {.kind = LogitCap::kTanh, .a = 15, .b = 0, .c = 1};
   all.push_back({"speedrun_tanh_learned", speedrun});
   ModelConfig whole = base();
   whole.layers = 6;
@@ -219,7 +219,7 @@ TEST(ZeroInitialisedHead, StartsAtTheUniformLossAndStillTrains) {
   ModelConfig config = base();
   config.is_tied = false;
   config.projection_init = ProjectionInit::kZero;
-  config.cap = {.kind = CapKind::kSigmoid, .a = 30, .b = 0, .c = 7.5};
+  config.cap = {.kind = LogitCap::kSigmoid, .a = 30, .b = 0, .c = 7.5};
   SmallModel small(config, DType::f32, 1, 4, 1);
   const Transformer& model = small.model;
   Activations activations(model, 1, 4);

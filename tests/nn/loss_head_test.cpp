@@ -20,7 +20,7 @@ ModelConfig tiny_model() {
   c.vocab = 61;
   c.is_tied = false;
   c.init_std = 0.3;
-  c.cap = {.kind = CapKind::kSigmoid, .a = 30, .b = 0, .c = 7.5};
+  c.cap = {.kind = LogitCap::kSigmoid, .a = 30, .b = 0, .c = 7.5};
   return c;
 }
 
@@ -80,7 +80,8 @@ TEST(LossHead, EveryKindAndPrecisionMatchesThePlainHead) {
     const LossSums want = plain.forward(grad_scale);
     const Doubles want_d = to_doubles(plain.saved.in_training.d), want_dw = plain.head_gradient();
     for (HeadKind kind : {HeadKind::kDense, HeadKind::kChunked, HeadKind::kRecompute})
-      for (HeadDtype precision : {HeadDtype::kCompute, HeadDtype::kF32, HeadDtype::kBf16, HeadDtype::kFp8})
+      for (HeadPrecision precision :
+           {HeadPrecision::kCompute, HeadPrecision::kF32, HeadPrecision::kBf16, HeadPrecision::kFp8})
         for (HeadAccumulation accumulation : {HeadAccumulation::kF32, HeadAccumulation::kKahan}) {
           SCOPED_TRACE(fmt::format("{} kind {} precision {}", name(compute), static_cast<int>(kind),
                                    static_cast<int>(precision)));
@@ -88,10 +89,10 @@ TEST(LossHead, EveryKindAndPrecisionMatchesThePlainHead) {
           const LossSums got = rig.forward(grad_scale);
           // The tolerance is one rounding of a value to the coarser format; averaged over the
           // tokens the error is far smaller.
-          const bool is_exact = precision == HeadDtype::kCompute || precision == HeadDtype::kF32;
-          const double rounding = is_exact                       ? unit_roundoff(compute)
-                                  : precision == HeadDtype::kFp8 ? 0x1p-3
-                                                                 : unit_roundoff(DType::bf16);
+          const bool is_exact = precision == HeadPrecision::kCompute || precision == HeadPrecision::kF32;
+          const double rounding = is_exact                           ? unit_roundoff(compute)
+                                  : precision == HeadPrecision::kFp8 ? 0x1p-3
+                                                                     : unit_roundoff(DType::bf16);
           EXPECT_NEAR(got.loss, want.loss, std::max(2 * rounding, 1e-5) * want.loss);
           EXPECT_EQ(got.counted, want.counted);
           EXPECT_LT(relative_distance(to_doubles(rig.saved.in_training.d), want_d), 2 * rounding + 1e-6);
@@ -101,15 +102,15 @@ TEST(LossHead, EveryKindAndPrecisionMatchesThePlainHead) {
 }
 
 TEST(LossHead, EvaluationUsesNeitherFp8NorExtraLossTerms) {
-  Rig plain({.precision = HeadDtype::kBf16}, DType::bf16);
-  Rig fp8({.precision = HeadDtype::kFp8, .z_loss = 0.1, .label_smoothing = 0.2}, DType::bf16);
+  Rig plain({.precision = HeadPrecision::kBf16}, DType::bf16);
+  Rig fp8({.precision = HeadPrecision::kFp8, .z_loss = 0.1, .label_smoothing = 0.2}, DType::bf16);
   EXPECT_EQ(fp8.forward(0).loss, plain.forward(0).loss);
   EXPECT_EQ(fp8.counters.total().elements, 0);
   EXPECT_NE(fp8.forward(1).loss, plain.forward(1).loss);
 }
 
 TEST(LossHead, CountsTheValuesThatItsCastsSaturate) {
-  Rig rig({.precision = HeadDtype::kFp8, .fp8_w_scale = 4096}, DType::bf16);
+  Rig rig({.precision = HeadPrecision::kFp8, .fp8_w_scale = 4096}, DType::bf16);
   rig.forward(1.0f / 32);
   ASSERT_EQ(rig.counters.entries().size(), 3u);
   const Fp8Stats &x = rig.counters[0], &w = rig.counters[1], &d = rig.counters[2];

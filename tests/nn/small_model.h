@@ -28,13 +28,13 @@ inline ModelConfig small_llama(int64_t layers) {
 inline ModelConfig gpt2_style(ModelConfig c) {
   c.norm = NormKind::kLayerNorm;
   c.positions = PositionKind::kLearned;
-  c.mlp = MlpKind::kGeluTanh;
+  c.mlp = Activation::kGeluTanh;
   c.has_bias = true;
   return c;
 }
 inline ModelConfig speedrun_style(ModelConfig c) {
   c.norm = NormKind::kRmsNormWeightless;
-  c.mlp = MlpKind::kRelu2;
+  c.mlp = Activation::kRelu2;
   c.has_qk_norm = true;
   c.is_tied = false;
   return c;

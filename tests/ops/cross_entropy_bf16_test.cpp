@@ -1,4 +1,4 @@
-#include "ingot/ops/loss/cross_entropy_bf16.h"
+#include "ingot/ops/cross_entropy_bf16.h"
 
 #include <gtest/gtest.h>
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "ingot/core/parallel.h"
-#include "ingot/ops/elementwise/random_blocks.h"
 #include "ingot/ops/fill_normal.h"
+#include "ingot/ops/random_blocks.h"
 #include "tests/reference/numeric.h"
 
 namespace ingot {

@@ -8,7 +8,7 @@
 
 #include "ingot/core/error.h"
 #include "ingot/core/philox.h"
-#include "ingot/profile/pipeline_simulation.h"
+#include "tests/reference/pipeline_simulation.h"
 
 namespace ingot {
 namespace {

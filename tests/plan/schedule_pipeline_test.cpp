@@ -1,10 +1,10 @@
-// The lists of parallel/pipeline_schedule.h in virtual time, against the closed form and profile/pipeline_simulation.h.
+// The lists of parallel/pipeline_schedule.h in virtual time, against the closed form and tests/reference/pipeline_simulation.h.
 #include <gtest/gtest.h>
 
 #include <vector>
 
 #include "ingot/plan/schedule_simulation.h"
-#include "ingot/profile/pipeline_simulation.h"
+#include "tests/reference/pipeline_simulation.h"
 #include "tests/plan/jobs.h"
 
 namespace ingot {

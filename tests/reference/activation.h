@@ -14,8 +14,10 @@ inline double activation_reference(Activation kind, double x) {
       return x / 2 * std::erfc(-x / std::sqrt(2.0));
     case Activation::kRelu2:
       return x > 0 ? x * x : 0.0;
+    case Activation::kSwiglu:  // it has two inputs
+      break;
   }
-  return 0;
+  return std::nan("");
 }
 
 inline double silu_reference(double x) { return x / (1 + std::exp(-x)); }

@@ -351,7 +351,7 @@ TEST_F(HfExporting, DividesTheWeightsAmongFilesAndIsReadBack) {
 
 TEST_F(HfExporting, AModelOfNoFamilyBringsItsOwnCode) {
   RunConfig capped = config(DType::f32);
-  capped.model.cap.kind = CapKind::kTanh;
+  capped.model.cap.kind = LogitCap::kTanh;
   capped.data.tokenizer = "char";
   capped.train.steps = 1;
   capped.schedule.warmup_steps = 0;

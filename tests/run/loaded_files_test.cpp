@@ -23,7 +23,7 @@ class LoadedFiles : public TrainingTest {
       c.model.kv_heads = 0;
       c.model.norm = NormKind::kLayerNorm;
       c.model.positions = PositionKind::kLearned;
-      c.model.mlp = MlpKind::kGeluTanh;
+      c.model.mlp = Activation::kGeluTanh;
       c.model.has_bias = true;
     }
     c.train.steps = 2;

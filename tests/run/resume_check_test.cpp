@@ -30,16 +30,6 @@ ResumeClass class_of(const std::vector<std::string>& before, const std::vector<s
   return found == changes.end() ? ResumeClass::kFree : found->what;
 }
 
-TEST(ResumeCheck, EveryKeyHasAClass) {
-  for (const ConfigKey& key : config_keys())
-    EXPECT_TRUE(resume_class(key.name))
-        << key.name
-        << " has no row in the table of ingot/run/resume_check.cpp: what does it mean for a run that is "
-        << "resumed if it changes?";
-  EXPECT_TRUE(resume_class("optimizer.group"));
-  EXPECT_EQ(resume_class("model.no_such_key"), std::nullopt);
-}
-
 TEST(ResumeCheck, EveryDifferenceIsFoundWithBothValues) {
   const std::vector<ResumeChange> changes = resume_changes(
       with({"optimizer.lr=0.001", "train.steps=10", "eval.every=5"}),
@@ -84,13 +74,13 @@ TEST(ResumeCheck, TheContextIsPartOfTheModelWherePositionsAreLearned) {
 
 TEST(ResumeCheck, KeysThatUsersChangeHaveTheRightClass) {
   for (const char* key : {"train.seed", "data.order", "data.tokenizer", "train.batch_ramp"})
-    EXPECT_EQ(resume_class(key), ResumeClass::kText) << key;
+    EXPECT_EQ(find_config_key(key)->resume, ResumeClass::kText) << key;
   for (const char* key : {"model.width", "model.layers", "model.heads", "model.tied"})
-    EXPECT_EQ(resume_class(key), ResumeClass::kModel) << key;
+    EXPECT_EQ(find_config_key(key)->resume, ResumeClass::kModel) << key;
   for (const char* key : {"parallel.fsdp", "train.device", "train.stop_at", "checkpoint.every", "eval.every"})
-    EXPECT_EQ(resume_class(key), ResumeClass::kFree) << key;
+    EXPECT_EQ(find_config_key(key)->resume, ResumeClass::kFree) << key;
   for (const char* key : {"optimizer.lr", "train.steps", "schedule.kind", "optimizer.beta1"})
-    EXPECT_EQ(resume_class(key), ResumeClass::kCourse) << key;
+    EXPECT_EQ(find_config_key(key)->resume, ResumeClass::kCourse) << key;
 }
 
 TEST(ResumeCheck, GroupsOfTheOptimizerAreCompared) {

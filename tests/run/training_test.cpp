@@ -171,7 +171,7 @@ TEST_F(TrainingTest, DelayedScalingResumesExactly) {
   RunConfig c = config(DType::bf16);
   c.train.steps = 30;
   c.precision.fp8 = {.recipe = Fp8Recipe::kDelayed, .amax_history = 4};
-  c.head.precision = HeadDtype::kFp8;
+  c.head.precision = HeadPrecision::kFp8;
   const TrainOutcome want = train(c, folder / "whole");
   c.train.stop_at = 15;
   train(c, folder / "parts");

@@ -1,7 +1,7 @@
 // The bytes that the FP8 casts of a linear move on a device, counted in the simulation.
+#include "ingot/core/cuda/simulated_traffic.h"
 #include "ingot/nn/fp8_linear.h"
-#include "ingot/ops/cuda/simulated_traffic.h"
-#include "ingot/ops/fp8/cuda_fp8.h"
+#include "ingot/ops/cuda_fp8.h"
 #include "tests/cuda/on_device.h"
 
 namespace ingot::testing {

@@ -1,6 +1,6 @@
 // The bytes that the loss moves on a device, counted in the simulation.
+#include "ingot/core/cuda/simulated_traffic.h"
 #include "ingot/ops/cross_entropy.h"
-#include "ingot/ops/cuda/simulated_traffic.h"
 #include "tests/cuda/on_device.h"
 
 namespace ingot::testing {

@@ -7,7 +7,7 @@
 #include "ingot/core/float8.h"
 #include "ingot/ops/cast_fp8.h"
 #include "ingot/ops/cuda/fastest.h"
-#include "ingot/ops/fp8/cuda_fp8.h"
+#include "ingot/ops/cuda_fp8.h"
 #include "ingot/ops/kernel_report.h"
 #include "ingot/ops/linear_fused.h"
 #include "tests/cuda/on_device.h"

@@ -348,7 +348,7 @@ TEST(SimulatedTrainer, MeasuresWhichActivationsToRecompute) {
 
 // Every kind of head gives the CPU's loss in every precision.
 TEST(SimulatedTrainer, TimesItsHeads) {
-  for (const HeadDtype precision : {HeadDtype::kF32, HeadDtype::kBf16, HeadDtype::kFp8}) {
+  for (const HeadPrecision precision : {HeadPrecision::kF32, HeadPrecision::kBf16, HeadPrecision::kFp8}) {
     HeadBenchOptions options{
         .tokens = 32, .vocab = 64, .width = 16, .precision = precision, .repetitions = 1};
     const std::vector<HeadBenchRow> want = bench_head(options);

@@ -22,7 +22,7 @@ namespace ingot {
 inline double gradient_tolerance(const RunConfig& c) {
   constexpr double kF8e4m3 = 0x1p-4;
   const double tokens = static_cast<double>(c.train.batch_size * c.train.grad_accum * c.model.context);
-  if (c.precision.fp8.recipe != Fp8Recipe::kNone || c.head.precision == HeadDtype::kFp8)
+  if (c.precision.fp8.recipe != Fp8Recipe::kNone || c.head.precision == HeadPrecision::kFp8)
     return kF8e4m3 * std::sqrt(25);
   const double f32 = testing::unit_roundoff(DType::f32) * std::sqrt(40 * tokens);
   double eps = 0;

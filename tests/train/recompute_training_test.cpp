@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "ingot/parallel/parallelize.h"
-#include "ingot/run/run.h"
+#include "ingot/profile/bench_checkpointing.h"
 
 namespace ingot {
 namespace {

@@ -13,17 +13,6 @@ double score_scale(const ModelConfig& config, int layer) {
   return factor * factor / std::sqrt(static_cast<double>(config.head_dim));
 }
 
-Activation activation_of(MlpKind kind) {
-  switch (kind) {
-    case MlpKind::kGeluExact:
-      return Activation::kGeluExact;
-    case MlpKind::kRelu2:
-      return Activation::kRelu2;
-    default:
-      return Activation::kGeluTanh;
-  }
-}
-
 }  // namespace
 
 std::vector<int> BlockLayers::adapters() const {
@@ -38,7 +27,7 @@ BlockLayers declare_block(ParamList& params, const ModelConfig& config, int inde
   const int unit = index + 1;
   const int64_t C = config.width, D = config.head_dim, q_rows = config.heads * D,
                 kv_rows = config.kv_heads * D;
-  const bool is_swiglu = config.mlp == MlpKind::kSwiglu;
+  const bool is_swiglu = config.mlp == Activation::kSwiglu;
   const double scaled = config.projection_init == ProjectionInit::kScaled
                             ? config.matrix_std() / std::sqrt(2.0 * static_cast<double>(config.layers))
                             : config.matrix_std();
@@ -142,8 +131,7 @@ ValueId attention_half(Builder& b, ValueId h, const StreamValues& s, const Block
 
 ValueId mlp_half(Builder& b, ValueId h, const BlockLayers& l) {
   const ValueId pre = linear(b, h, l.up);
-  const ValueId act =
-      l.mlp == MlpKind::kSwiglu ? swiglu(b, pre) : activate(b, pre, activation_of(l.mlp), l.up.bias);
+  const ValueId act = l.mlp == Activation::kSwiglu ? swiglu(b, pre) : activate(b, pre, l.mlp, l.up.bias);
   return linear(b, act, l.down);
 }
 

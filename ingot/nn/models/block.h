@@ -25,7 +25,7 @@ struct BlockLayers {
   LinearLayer qkv = {}, proj = {}, up = {}, down = {};
   RotationSpec rotation = {};
   AttentionSpec attention = {};
-  MlpKind mlp = MlpKind::kSwiglu;
+  Activation mlp = Activation::kSwiglu;
   uint32_t attention_site = 0, mlp_site = 0;  // the halves' dropout sites (layer.h)
 
   // The linears that the block has.

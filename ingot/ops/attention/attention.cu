@@ -6,8 +6,8 @@
 
 #include <limits>
 
+#include "ingot/core/cuda/cuda_elementwise.h"
 #include "ingot/ops/attention/head_view.h"
-#include "ingot/ops/cuda/cuda_elementwise.h"
 #include "ingot/ops/dropout.h"
 
 namespace ingot::cuda {

@@ -9,7 +9,7 @@
 #include "ingot/ops/attention/attention_tile.h"
 #include "ingot/ops/attention/head_view.h"
 #include "ingot/ops/dropout.h"
-#include "ingot/ops/elementwise/random_blocks.h"
+#include "ingot/ops/random_blocks.h"
 
 namespace ingot::cpu {
 

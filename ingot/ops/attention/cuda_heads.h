@@ -2,8 +2,8 @@
 // other. For .cu files only.
 #pragma once
 
+#include "ingot/core/cuda/cuda_kernel.h"
 #include "ingot/ops/attention/head_view.h"
-#include "ingot/ops/cuda/cuda_kernel.h"
 
 namespace ingot::cuda {
 

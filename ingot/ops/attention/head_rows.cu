@@ -1,4 +1,4 @@
-#include "ingot/ops/cuda/cuda_elementwise.h"
+#include "ingot/core/cuda/cuda_elementwise.h"
 #include "ingot/ops/head_rows.h"
 
 namespace ingot::cuda {

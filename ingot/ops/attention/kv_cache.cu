@@ -3,8 +3,8 @@
 
 #include <limits>
 
+#include "ingot/core/cuda/cuda_kernel.h"
 #include "ingot/ops/attention/head_view.h"
-#include "ingot/ops/cuda/cuda_kernel.h"
 
 namespace ingot::cuda {
 namespace {

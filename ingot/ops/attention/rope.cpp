@@ -109,6 +109,11 @@ float scaled_frequency(float period, int64_t i, int64_t R, double theta, const R
 
 }  // namespace
 
+double RopeScaling::q_and_k_factor() const {
+  if (kind != Kind::kYarn) return 1;
+  return attention_factor > 0 ? attention_factor : 0.1 * std::log(factor) + 1;
+}
+
 void rope_table(const Tensor& table, double theta, const RopeScaling& scaling) {
   INGOT_CHECK(table && table.dtype == DType::f32 && table.rank() == 2 && table.is_contiguous() &&
                   table.dim(1) % 2 == 0,

@@ -1,4 +1,4 @@
-#include "ingot/ops/cuda/cuda_rows.h"
+#include "ingot/ops/cuda_rows.h"
 
 namespace ingot::cuda {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "ingot/ops/cuda/cuda_kernel.h"
+#include "ingot/core/cuda/cuda_kernel.h"
 
 namespace ingot::cuda::softmax {
 

@@ -56,6 +56,8 @@ void with_rule(Activation kind, F&& f) {
       return f(GeluExactRule<VecMath>{});
     case Activation::kRelu2:
       return f(Relu2Rule<VecMath>{});
+    case Activation::kSwiglu:
+      INGOT_CHECK(false, "activation: SwiGLU has two inputs per output");
   }
 }
 

@@ -1,7 +1,7 @@
 #include "ingot/ops/activation.h"
 
-#include "ingot/ops/cuda/cuda_elementwise.h"
-#include "ingot/ops/cuda/cuda_rows.h"
+#include "ingot/core/cuda/cuda_elementwise.h"
+#include "ingot/ops/cuda_rows.h"
 #include "ingot/ops/elementwise/activation_rules.h"
 
 namespace ingot::cuda {
@@ -17,6 +17,8 @@ void with_rule(Activation kind, F&& f) {
       return f(GeluExactRule<ThreadMath<T>>{});
     case Activation::kRelu2:
       return f(Relu2Rule<ThreadMath<T>>{});
+    case Activation::kSwiglu:
+      INGOT_CHECK(false, "activation: SwiGLU has two inputs per output");
   }
 }
 

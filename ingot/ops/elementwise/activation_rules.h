@@ -1,7 +1,7 @@
 // The activations as elementwise rules. A rule has a value and a derivative, and all devices share it.
 //
 // A rule is a template over a Math that supplies the number type and its functions: VecMath
-// (ops/simd/vec_math.h) for CPU registers, ThreadMath (ops/cuda/cuda_kernel.h) for floats of a GPU
+// (ops/simd/vec_math.h) for CPU registers, ThreadMath (core/cuda/cuda_kernel.h) for floats of a GPU
 // thread. Everything is constexpr, so that the device compiler accepts it.
 //   using V = ...;  static V constant(float);  static V abs(V);  static V exp(V);  static V reciprocal(V);
 #pragma once

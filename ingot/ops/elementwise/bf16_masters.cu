@@ -1,7 +1,7 @@
 #include "ingot/ops/bf16_masters.h"
 
+#include "ingot/core/cuda/cuda_elementwise.h"
 #include "ingot/ops/bf16_tail.h"
-#include "ingot/ops/cuda/cuda_elementwise.h"
 
 namespace ingot::cuda {
 namespace {

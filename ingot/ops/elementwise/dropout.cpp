@@ -6,7 +6,7 @@
 #include "ingot/core/dispatch.h"
 #include "ingot/core/parallel.h"
 #include "ingot/core/work.h"
-#include "ingot/ops/elementwise/random_blocks.h"
+#include "ingot/ops/random_blocks.h"
 #include "ingot/ops/simd/vec.h"
 
 namespace ingot {

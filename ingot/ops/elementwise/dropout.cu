@@ -1,6 +1,6 @@
 #include "ingot/ops/dropout.h"
 
-#include "ingot/ops/cuda/cuda_elementwise.h"
+#include "ingot/core/cuda/cuda_elementwise.h"
 
 namespace ingot::cuda {
 namespace {

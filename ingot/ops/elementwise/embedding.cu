@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "ingot/ops/cuda/cuda_elementwise.h"
+#include "ingot/core/cuda/cuda_elementwise.h"
 
 namespace ingot::cuda {
 namespace {

@@ -1,7 +1,7 @@
 #include "ingot/ops/mix.h"
 
-#include "ingot/ops/cuda/cuda_elementwise.h"
-#include "ingot/ops/cuda/cuda_rows.h"
+#include "ingot/core/cuda/cuda_elementwise.h"
+#include "ingot/ops/cuda_rows.h"
 
 namespace ingot::cuda {
 namespace {

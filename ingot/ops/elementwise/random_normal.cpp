@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ingot/core/parallel.h"
-#include "ingot/ops/elementwise/random_blocks.h"
+#include "ingot/ops/random_blocks.h"
 
 namespace ingot {
 namespace {

@@ -1,8 +1,8 @@
-#include "ingot/ops/fp8/cuda_fp8.h"
+#include "ingot/ops/cuda_fp8.h"
 
 #include <limits>
 
-#include "ingot/ops/cuda/cuda_elementwise.h"
+#include "ingot/core/cuda/cuda_elementwise.h"
 #include "ingot/ops/fp8/cuda_fp8_tile.h"
 
 namespace ingot::cuda {

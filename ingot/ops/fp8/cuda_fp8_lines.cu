@@ -1,7 +1,7 @@
 // Casts to FP8 with a separate scale for each row or column.
 #include "ingot/core/copy.h"
-#include "ingot/ops/cuda/cuda_rows.h"
-#include "ingot/ops/fp8/cuda_fp8.h"
+#include "ingot/ops/cuda_fp8.h"
+#include "ingot/ops/cuda_rows.h"
 #include "ingot/ops/fp8/cuda_fp8_tile.h"
 
 namespace ingot::cuda {

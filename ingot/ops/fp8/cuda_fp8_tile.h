@@ -2,8 +2,8 @@
 // layouts. For .cu files only.
 #pragma once
 
-#include "ingot/ops/cuda/cuda_kernel.h"
-#include "ingot/ops/fp8/cuda_fp8.h"
+#include "ingot/core/cuda/cuda_kernel.h"
+#include "ingot/ops/cuda_fp8.h"
 
 namespace ingot::cuda::fp8 {
 

@@ -1,6 +1,6 @@
-#include "ingot/ops/loss/cross_entropy_bf16.h"
+#include "ingot/ops/cross_entropy_bf16.h"
 
-#include "ingot/ops/cuda/cuda_elementwise.h"
+#include "ingot/core/cuda/cuda_elementwise.h"
 
 namespace ingot::cuda {
 namespace {

@@ -1,4 +1,4 @@
-#include "ingot/ops/loss/cross_entropy_sharded.h"
+#include "ingot/ops/cross_entropy_sharded.h"
 
 #include "ingot/ops/loss/cross_entropy_tile.h"
 

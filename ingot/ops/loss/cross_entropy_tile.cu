@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "ingot/ops/cuda/cuda_elementwise.h"
+#include "ingot/core/cuda/cuda_elementwise.h"
 #include "ingot/ops/loss/cuda_tile_gradient.h"
 #include "ingot/ops/loss/tile_row_rules.h"
 

@@ -4,7 +4,7 @@
 
 #include "ingot/core/copy.h"
 #include "ingot/ops/cast.h"
-#include "ingot/ops/fp8/cuda_fp8.h"
+#include "ingot/ops/cuda_fp8.h"
 #include "ingot/ops/loss/cross_entropy_fp8.h"
 #include "ingot/ops/loss/cross_entropy_tile.h"
 #include "ingot/ops/loss/kahan.h"

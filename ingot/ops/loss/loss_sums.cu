@@ -1,7 +1,7 @@
 #include "ingot/ops/loss_sums.h"
 
+#include "ingot/core/cuda/cuda_kernel.h"
 #include "ingot/ops/cross_entropy.h"
-#include "ingot/ops/cuda/cuda_kernel.h"
 
 namespace ingot::cuda {
 namespace {

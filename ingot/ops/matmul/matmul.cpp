@@ -9,7 +9,7 @@
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/work.h"
 #include "ingot/ops/matmul/matmul_engines.h"
-#include "ingot/ops/matmul/matmul_signals.h"
+#include "ingot/ops/matmul_signals.h"
 
 namespace ingot {
 namespace {

@@ -4,7 +4,7 @@
 #include "ingot/ops/accumulate.h"
 #include "ingot/ops/bias.h"
 #include "ingot/ops/cast.h"
-#include "ingot/ops/fp8/cuda_fp8.h"
+#include "ingot/ops/cuda_fp8.h"
 #include "ingot/ops/matmul/cublaslt_product.h"
 #include "ingot/ops/residual_add.h"
 

@@ -1,7 +1,7 @@
 // RMSNorm and LayerNorm over rows; kCentred selects LayerNorm, which subtracts the mean. For .cu files only.
 #pragma once
 
-#include "ingot/ops/cuda/cuda_rows.h"
+#include "ingot/ops/cuda_rows.h"
 
 namespace ingot::cuda {
 

@@ -1,7 +1,7 @@
 #include "ingot/ops/qk_norm.h"
 
 #include "ingot/ops/attention/cuda_heads.h"
-#include "ingot/ops/cuda/cuda_rows.h"
+#include "ingot/ops/cuda_rows.h"
 
 namespace ingot::cuda {
 namespace {

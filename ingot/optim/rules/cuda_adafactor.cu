@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "ingot/core/copy.h"
-#include "ingot/ops/cuda/cuda_elementwise.h"
+#include "ingot/core/cuda/cuda_elementwise.h"
 #include "ingot/ops/row_sum.h"
 #include "ingot/optim/cuda_shard_places.h"
 #include "ingot/optim/cuda_update.h"

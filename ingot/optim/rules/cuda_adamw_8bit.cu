@@ -2,7 +2,7 @@
 #include <bit>
 #include <limits>
 
-#include "ingot/ops/cuda/cuda_elementwise.h"
+#include "ingot/core/cuda/cuda_elementwise.h"
 #include "ingot/optim/cuda_shard_places.h"
 #include "ingot/optim/cuda_update.h"
 #include "ingot/optim/cuda_weight_pass.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ingot/core/copy.h"
-#include "ingot/ops/cuda/cuda_rows.h"
+#include "ingot/ops/cuda_rows.h"
 #include "ingot/optim/cuda_step_factor.h"
 #include "ingot/optim/cuda_update.h"
 

@@ -1,6 +1,6 @@
 #include "ingot/optim/rules/cuda_muon.h"
 
-#include "ingot/ops/cuda/cuda_elementwise.h"
+#include "ingot/core/cuda/cuda_elementwise.h"
 #include "ingot/ops/row_sum.h"
 #include "ingot/optim/cuda_update.h"
 #include "ingot/optim/cuda_weight_pass.h"

@@ -35,7 +35,7 @@ RunConfig in_numbers(RunConfig c, Numbers numbers) {
   c.precision.compute = DType::bf16;
   if (numbers == Numbers::kBf16) return c;
   c.precision.fp8.recipe = Fp8Recipe::kTensorwise;
-  c.head.precision = HeadDtype::kFp8;
+  c.head.precision = HeadPrecision::kFp8;
   return c;
 }
 

@@ -35,7 +35,7 @@ RunConfig keeping_units(RunConfig c) {
   return c;
 }
 RunConfig with_f32_head(RunConfig c) {
-  c.head.precision = HeadDtype::kF32;
+  c.head.precision = HeadPrecision::kF32;
   return c;
 }
 RunConfig without_masters(RunConfig c) {

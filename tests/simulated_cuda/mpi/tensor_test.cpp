@@ -45,7 +45,7 @@ RunConfig in_fp8(RunConfig c, Fp8Recipe recipe) {
 RunConfig with_fp8_head(RunConfig c, HeadKind kind, Fp8HeadScaling scaling) {
   c = in(c, DType::bf16);
   c.model.context = 16;
-  c.head = {.kind = kind, .precision = HeadDtype::kFp8, .fp8_scaling = scaling};
+  c.head = {.kind = kind, .precision = HeadPrecision::kFp8, .fp8_scaling = scaling};
   return c;
 }
 

@@ -6,7 +6,7 @@
 // adds these. The number of blocks does not depend on the device, so the bits do not either.
 #pragma once
 
-#include "ingot/ops/cuda/cuda_kernel.h"
+#include "ingot/core/cuda/cuda_kernel.h"
 #include "ingot/ops/row_sum.h"
 
 namespace ingot::cuda {

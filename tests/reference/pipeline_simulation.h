@@ -1,17 +1,37 @@
-#include "ingot/profile/pipeline_simulation.h"
+// Runs the lists of pipeline_schedule.h in a simulated communicator, to find whether they finish, when, and
+// how much memory they hold. A receive waits for its message; a send does not wait, but its memory is in
+// use until the message was received (real transports may buffer more, never less). Activations from one
+// rank to another arrive in the order in which they were sent, and so do gradients.
+#pragma once
 
 #include <algorithm>
 #include <numeric>
 #include <string>
+#include <vector>
 
 #include "ingot/core/error.h"
+#include "ingot/parallel/pipeline_schedule.h"
 
 namespace ingot {
-namespace {
+
+struct PipelineCosts {
+  std::vector<double> forward_s, backward_s;  // per stage
+  double message_s = 0;
+};
+
+struct PipelineOutcome {
+  double step_s = 0;               // until the last rank is done
+  std::vector<double> busy_s;      // per rank: time in forward and backward
+  std::vector<int64_t> in_flight;  // per rank: the most micro-batches (of a chunk) held at once
+  // Fraction of the step that is neither, averaged over the ranks.
+  double bubble() const;
+};
+
+namespace pipeline_simulation {
 
 using Kind = PipelineOp::Kind;
 
-const char* name(Kind kind) {
+inline const char* name(Kind kind) {
   switch (kind) {
     case Kind::kReceiveActivation:
       return "receive activation";
@@ -212,17 +232,20 @@ class Simulation {
   std::vector<Cell> cells_;  // (stages, micros)
 };
 
-}  // namespace
+}  // namespace pipeline_simulation
 
-double PipelineOutcome::bubble() const {
+inline double PipelineOutcome::bubble() const {
   const double busy = std::accumulate(busy_s.begin(), busy_s.end(), 0.0);
   return 1 - busy / (step_s * static_cast<double>(busy_s.size()));
 }
 
-PipelineOutcome simulate_pipeline(const PipelineShape& shape,
-                                  const std::vector<std::vector<PipelineOp>>& lists,
-                                  const PipelineCosts& costs) {
-  return Simulation(shape, lists, costs).run();
+// lists: one per rank. Throws a kInternal error if the ranks wait for each other forever (it names each
+// rank's operation), or if a rank runs forward or backward out of order, twice, without its input or not at
+// all, or holds more than shape.in_flight.
+inline PipelineOutcome simulate_pipeline(const PipelineShape& shape,
+                                         const std::vector<std::vector<PipelineOp>>& lists,
+                                         const PipelineCosts& costs) {
+  return pipeline_simulation::Simulation(shape, lists, costs).run();
 }
 
 }  // namespace ingot

@@ -1,7 +1,7 @@
 // Elementwise kernels: a thread calls f(i), which processes the W elements from i on. For .cu files only.
 #pragma once
 
-#include "ingot/ops/cuda/cuda_kernel.h"
+#include "ingot/core/cuda/cuda_kernel.h"
 
 namespace ingot::cuda {
 

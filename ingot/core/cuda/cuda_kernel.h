@@ -9,10 +9,10 @@
 #include <type_traits>
 
 #include "ingot/core/cuda/cuda_launch.h"
+#include "ingot/core/cuda/simulated_traffic.h"
 #include "ingot/core/float16.h"
 #include "ingot/core/float8.h"
 #include "ingot/core/tensor.h"
-#include "ingot/ops/cuda/simulated_traffic.h"
 
 namespace ingot::cuda {
 
