@@ -22,7 +22,7 @@
 #include "ingot/core/visible_text.h"
 #include "ingot/launch/incident_report.h"
 #include "ingot/ops/matmul.h"
-#include "ingot/ops/matmul/matmul_signals.h"
+#include "ingot/ops/matmul_signals.h"
 
 namespace ingot {
 namespace {

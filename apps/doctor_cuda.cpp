@@ -11,7 +11,7 @@
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/error.h"
 #include "ingot/ops/attention.h"
-#include "ingot/ops/fp8/cuda_fp8.h"
+#include "ingot/ops/cuda_fp8.h"
 #include "ingot/ops/kernel_report.h"
 #include "ingot/ops/linear_fused.h"
 #include "ingot/ops/row_sum.h"

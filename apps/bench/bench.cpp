@@ -18,7 +18,7 @@
 #include "ingot/console/console.h"
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
-#include "ingot/run/run.h"
+#include "ingot/profile/bench_step.h"
 #include "ingot/run/start_model.h"
 
 namespace ingot {

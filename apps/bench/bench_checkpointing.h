@@ -1,7 +1,7 @@
 // ingot bench checkpointing: prints its table.
 #pragma once
 
-#include "ingot/run/run.h"
+#include "ingot/profile/bench_checkpointing.h"
 
 namespace ingot {
 

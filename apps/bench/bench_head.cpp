@@ -11,10 +11,10 @@
 namespace ingot {
 namespace {
 
-HeadDtype precision_of(const std::string& name) {
-  if (name == "f32") return HeadDtype::kF32;
-  if (name == "bf16") return HeadDtype::kBf16;
-  if (name == "fp8") return HeadDtype::kFp8;
+HeadPrecision precision_of(const std::string& name) {
+  if (name == "f32") return HeadPrecision::kF32;
+  if (name == "bf16") return HeadPrecision::kBf16;
+  if (name == "fp8") return HeadPrecision::kFp8;
   fail(ErrorKind::kUsage, "--precision must be f32, bf16 or fp8, got {}", name);
 }
 

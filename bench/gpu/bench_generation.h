@@ -45,7 +45,7 @@ inline void bench_generation(Bench& b, const Model& m, int64_t layers) {
                                          .vocab = m.V,
                                          .norm = is_llama ? NormKind::kRmsNorm : NormKind::kLayerNorm,
                                          .positions = is_llama ? PositionKind::kRope : PositionKind::kLearned,
-                                         .mlp = is_llama ? MlpKind::kSwiglu : MlpKind::kGeluTanh,
+                                         .mlp = is_llama ? Activation::kSwiglu : Activation::kGeluTanh,
                                          .has_bias = !is_llama}
                                  .resolved();
   Transformer model(config, DType::bf16);

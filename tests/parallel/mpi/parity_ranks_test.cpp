@@ -222,6 +222,7 @@ TEST(Parity, AnF32HeadReadsTheMastersOfShards) {
       const int head = shared.trainer.layout().model->head_weight();
       int64_t first = 0;
       for (int id = 0; id < head; ++id) first += list[id].elements();
+      shared.trainer.params().wait_weights(list[head].unit);
       const Tensor read = shared.trainer.params().best_weight(head);
       ASSERT_EQ(read.dtype, DType::f32);
       const std::span<const float> got(read.as<float>(), static_cast<size_t>(read.elements()));
