@@ -1,6 +1,6 @@
-// The command line: commands, their subcommands and options. This file wraps what the commands need from
-// CLI11. CLI11 itself is included in command_line.cpp only: it consists of templates and inline functions,
-// and a file that includes it takes ten times as long to compile.
+// Defines the command line: commands, their subcommands and options. The classes wrap the part of CLI11 that
+// the commands need. Only command_line.cpp includes CLI11 itself, because it consists of templates and inline
+// functions, and a file that includes it takes ten times as long to compile.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ class Option {
   Option* repeated();             // one value per occurrence; all are kept
   Option* may_be_empty();
   Option* in_range(int low, int high);  // other values are a usage error
-  // A whole number as in the configuration (4096, 4k, 1Ki, 0.5M) from low to high; anything else is a usage
-  // error.
+  // Accepts a whole number as in the configuration (4096, 4k, 1Ki, 0.5M) from low to high; anything else is a
+  // usage error.
   Option* count(int64_t low, int64_t high = std::numeric_limits<int64_t>::max());
 
  private:
@@ -44,8 +44,9 @@ class Command {
   explicit Command(CLI::App* app) : app_(app) {}
 
   Command* add_subcommand(const std::string& name, const std::string& description);
-  // A name without dashes is a positional argument. An empty value is refused unless the option may_be_empty(). T is std::string, std::vector<std::string>, int,
-  // int64_t, uint64_t, float or double; the target must outlive the parsing.
+  // Adds an option, or a positional argument if the name has no dashes. An empty value is refused unless the
+  // option may_be_empty(). T is std::string, std::vector<std::string>, int, int64_t, uint64_t, float or
+  // double. REQUIRES: the target outlives the parsing.
   template <typename T>
   Option* add_option(const std::string& name, T& target, const std::string& description);
   Option* add_flag(const std::string& name, bool& target, const std::string& description);
@@ -72,9 +73,9 @@ class CommandLine {
   Command& root() { return root_; }
   CommandInfo tree() const;  // describes the commands that were added
 
-  // Parses the line, calls the callbacks of the given commands and returns the exit code; prints on stderr
-  // what is wrong with the line. Throws a kUsage error for an unknown command or option, which names the
-  // nearest; errors of callbacks propagate. `help COMMAND` means `COMMAND --help`.
+  // Parses the line, calls the callbacks of the given commands and returns the exit code. Prints the faults
+  // of the line on stderr. Throws a kUsage error for an unknown command or option, which names the nearest
+  // known one; errors of callbacks propagate. `help COMMAND` means `COMMAND --help`.
   int run(int argc, char** argv);
 
  private:

@@ -1,4 +1,4 @@
-// The libraries that this process uses for computation and communication, for run.json.
+// Lists the libraries that this process uses for computation and communication, for run.json.
 #pragma once
 
 #include <string>

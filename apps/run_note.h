@@ -1,4 +1,4 @@
-// A note on stderr about the run that a model comes from.
+// Prints a note on stderr about the run that a model comes from.
 #pragma once
 
 #include <string>

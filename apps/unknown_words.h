@@ -1,5 +1,5 @@
-// Suggests corrections for words of the command line that the parser does not know. For command_line.cpp
-// only.
+// Suggests corrections for words of the command line that the parser does not know. Only command_line.cpp
+// includes this.
 #pragma once
 
 #include <string>
@@ -12,12 +12,12 @@ class App;
 namespace ingot {
 
 // Returns a message that names the first unknown command or option among the words (without the program's
-// name) and the nearest known ones; for an option that is a configuration key, how to set the key. Empty if
-// all are known.
+// name) and the nearest known ones; if the option is a configuration key, the message shows how to set the
+// key. Returns an empty text if all words are known.
 std::string unknown_word(const CLI::App& program, const std::vector<std::string>& words);
 
-// Returns the parser's refusal of a line whose words are all known, with the command's name before it: what a missing
-// option is for, and where a prompt stands.
+// Returns the parser's refusal of a line whose words are all known, with the command's name before it. It
+// adds the purpose of a missing option, and the place where a prompt belongs.
 std::string missing_or_extra(const CLI::App& program, const std::vector<std::string>& words,
                              const std::string& refusal);
 

@@ -1,5 +1,5 @@
-// The commands of the program with their options, as plain data, from which shell completions and manual pages are
-// written.
+// Lists the commands of the program and their options as plain data, from which shell completions and manual
+// pages are written.
 #pragma once
 
 #include <string>
@@ -30,10 +30,10 @@ struct CommandInfo {
 
 CommandInfo command_tree(const CLI::App& app);
 
-// Returns the command and all below it.
+// Returns the command and all of its subcommands, at every depth.
 std::vector<const CommandInfo*> all_commands(const CommandInfo& root);
 
-// What the value of an option or a positional argument names.
+// The kind of thing that the value of an option or of a positional argument names.
 enum class ValueKind { kNothing, kText, kFolder, kFile, kKey, kPreset };
 ValueKind value_kind(const CommandOption& option);
 

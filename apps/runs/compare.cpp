@@ -1,4 +1,4 @@
-// ingot compare: several runs beside each other.
+// `ingot compare` shows the curves, losses and configurations of several runs next to each other.
 #include <fmt/core.h>
 
 #include <filesystem>

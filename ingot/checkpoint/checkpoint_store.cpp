@@ -258,7 +258,7 @@ std::vector<ManifestProblem> verify_checkpoint_files(const fs::path& checkpoint,
 }
 
 void require_known_format(const fs::path& checkpoint) {
-  if (newer_format(checkpoint)) read_manifest(checkpoint);  // throws and says so
+  if (newer_format(checkpoint)) read_manifest(checkpoint);  // throws an error that names the format
 }
 
 void require_known_formats(const fs::path& folder) {

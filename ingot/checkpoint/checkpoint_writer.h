@@ -1,12 +1,12 @@
-// CheckpointWriter saves a checkpoint beside training.
+// CheckpointWriter saves a checkpoint while training continues.
 //
 //   begin()     rank 0 makes the folder; every rank copies its part of the state and starts to write it
 //   advance()   once every rank has written: rank 0 checks the files and commits the checkpoint
 //   advance()   once that is done: returns the path of the checkpoint
 //
-// A thread of each rank copies, writes and commits. Ranks talk to each other in begin() and advance() only, which
-// all of them call together on the thread that trains. Without a copy (begin's `room` is null), everything is done
-// inside these calls, and the trainer's own memory is written.
+// A background thread of each rank copies, writes and commits. Ranks communicate only in begin() and
+// advance(), which all of them call together on the thread that trains. Without a copy (begin's `room` is
+// null), begin() and advance() do all the work themselves and write the trainer's own memory.
 //
 // If a rank dies before the commit, nothing is committed and older checkpoints stay. If a rank fails, begin() or
 // advance() throws its error on all ranks, nothing is left of the checkpoint, and the caller may begin again.

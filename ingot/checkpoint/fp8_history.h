@@ -10,7 +10,7 @@
 
 namespace ingot {
 
-// A copy of the history, so that it can be written while training goes on.
+// Fp8History is a copy of the history, which can be written while training continues.
 struct Fp8History {
   std::vector<std::string> names;  // names of the tensors
   std::vector<float> amaxes;       // (tensors, steps); empty if there is no history

@@ -1,5 +1,5 @@
-// Tokenizers of SentencePiece's kind (Llama 2, Mistral) as llama.cpp has them: BPE on characters, with a mark for spaces
-// and tokens <0xNN> for the bytes of characters that have no token.
+// Describes tokenizers of SentencePiece's kind (Llama 2, Mistral) as llama.cpp needs them: BPE on characters,
+// with a mark for spaces and with tokens <0xNN> for the bytes of characters that have no token.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,17 @@ namespace ingot {
 
 bool is_sentencepiece_like(const TokenizerSpec& spec);
 
-// What llama.cpp needs besides the tokens. It has no merges: of all neighbours that form a token together, it joins those
-// whose token has the highest score.
+// SentencePiece holds what llama.cpp needs in addition to the tokens. llama.cpp has no merges: of all
+// neighbours that form a token together, it joins those whose token has the highest score.
 struct SentencePiece {
   std::vector<float> scores;  // by token id; the tokens of earlier merges have higher ones
   bool adds_space = false;    // a space is put before the text
   std::vector<std::string> notes = {};
 };
 
-// kData error that says why if llama.cpp would give other ids: another normalizer or pre-tokenizer, bytes without a
-// token, or merges that leave out a pair of tokens which form a third one. REQUIRES: is_sentencepiece_like(spec).
+// Throws a kData error that states the cause if llama.cpp would give other ids: another normalizer or
+// pre-tokenizer, bytes without a token, or merges that leave out a pair of tokens which form a third one.
+// REQUIRES: is_sentencepiece_like(spec).
 SentencePiece sentencepiece_of(const TokenizerSpec& spec);
 
 // Returns true for the tokens <0x00> to <0xFF>.

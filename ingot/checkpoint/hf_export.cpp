@@ -141,7 +141,8 @@ const char* rope_scaling_name(RopeScaling::Kind kind) {
                                               : "none";
 }
 
-// What modeling_ingot.py must know, with the names of the configuration's keys.
+// Returns the settings of the model that modeling_ingot.py needs, under the names of the configuration's
+// keys.
 std::string own_json(const ModelConfig& c) {
   const char* cap = c.cap.kind == LogitCap::kTanh      ? "tanh"
                     : c.cap.kind == LogitCap::kSigmoid ? "sigmoid"

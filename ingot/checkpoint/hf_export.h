@@ -17,15 +17,16 @@ struct HfExportOptions {
 };
 
 struct HfExport {
-  std::string model_type;  // "ingot": modeling_ingot.py is beside it
+  std::string model_type;  // if "ingot", the folder has modeling_ingot.py
   size_t tensors = 0, files = 0;
-  uint64_t bytes = 0;  // what the weights take
+  uint64_t bytes = 0;  // size of the weights
 };
 
 // Writes the model of `from` (as for load_model) to a new folder: config.json, generation_config.json, the
-// tokenizer, and the weights as one safetensors file or several with an index. A model that no class of transformers
-// computes gets modeling_ingot.py, for trust_remote_code. The folder appears only when it is complete. kUsage error if
-// it exists and is not empty, kNumerics error if a weight does not fit into the dtype, kDisk error if writing fails.
+// tokenizer, and the weights as one safetensors file or several with an index. A model that no class of
+// transformers computes gets modeling_ingot.py, for trust_remote_code. The folder appears only when it is
+// complete. Throws a kUsage error if it exists and is not empty, a kNumerics error if a weight does not fit
+// into the dtype, and a kDisk error if writing fails.
 HfExport export_hf(const std::filesystem::path& from, const std::filesystem::path& folder,
                    const HfExportOptions& options, const DamageReport& report);
 

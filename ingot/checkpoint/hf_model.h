@@ -1,4 +1,4 @@
-// Which architecture of transformers computes a model, and the model of such an architecture.
+// Converts between Ingot's models and the architectures of Hugging Face transformers.
 #pragma once
 
 #include "ingot/data/tokenizer/tokenizer.h"
@@ -12,7 +12,7 @@ const char* hf_family(const ModelConfig& config);
 
 // Returns the architecture as a Hugging Face config, of hf_family().
 HfModelConfig to_hf_config(const ModelConfig& config, const Tokenizer& tokenizer);
-// kData error that names the key if Ingot does not compute the model.
+// Returns the model of such a config. Throws a kData error that names the key if Ingot does not compute it.
 ModelConfig from_hf_config(const HfModelConfig& config);
 
 }  // namespace ingot

@@ -1,4 +1,4 @@
-// The Python file that lets transformers load a model of no family that it knows.
+// Holds the Python file with which transformers loads a model that belongs to none of its own families.
 #pragma once
 
 #include <string_view>

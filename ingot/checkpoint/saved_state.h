@@ -1,5 +1,5 @@
-// SavedState: the weights and optimizer state that this rank writes to a checkpoint. It reads the trainer's own
-// memory, or a copy of it, which is written while the trainer goes on.
+// SavedState holds the weights and optimizer state that this rank writes to a checkpoint. It reads the
+// trainer's own memory, or a copy of it, which can be written while the trainer continues.
 //
 // Replicas of a shard divide its elements among themselves, so the copies of all ranks together are one copy of
 // the model's f32 weights (or of bf16 weights and their tails) and of the optimizer's state.

@@ -1,5 +1,5 @@
 // CommLog records when this rank's operations were started, ran and were waited for, for measurements and
-// traces. Any thread may write. REQUIRES for take(): no operation is under way.
+// traces. Any thread may write. REQUIRES for take(): no operation is in progress.
 #pragma once
 
 #include <chrono>

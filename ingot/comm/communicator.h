@@ -54,7 +54,7 @@ const char* kind_name(CommOperation::Kind kind);  // "all_reduce"
 
 class Communicator;
 
-// An operation under way. The caller must wait for it before destroying it.
+// Pending is an operation in progress. The caller must wait for it before destroying it.
 class [[nodiscard]] Pending {
  public:
   Pending() = default;  // no operation: is_done() is true and wait() returns at once
@@ -77,7 +77,7 @@ class OperationNotes {
 
 class Communicator {
  public:
-  // reach: the device whose tensors can be operands, besides those of the host.
+  // reach: the device whose tensors can be operands, in addition to host tensors.
   Communicator(std::string name, int rank, int size, Device reach = Device::kCpu)
       : name_(std::move(name)), rank_(rank), size_(size), reach_(reach) {}
   virtual ~Communicator() = default;
@@ -143,7 +143,8 @@ class Communicator {
   virtual std::unique_ptr<OperationNotes> notes([[maybe_unused]] std::string group) { return nullptr; }
   // True if a CUDA graph can hold its collectives on tensors of the device (core/cuda/cuda_graph.h).
   virtual bool can_be_captured() const { return false; }
-  // How long an operation of this rank may take before the job ends. All groups of a job share one limit.
+  // Returns the limit on the time of one operation of this rank. If an operation takes longer, the job ends.
+  // All groups of a job share one limit.
   virtual TimeLimit& time_limit() = 0;
 
  protected:

@@ -41,7 +41,7 @@ constexpr uint64_t kOnHost = uint64_t{1} << 63;   // marks the tickets of operat
 constexpr uint64_t kInGraph = uint64_t{1} << 62;  // marks those of collectives in a graph that is captured
 constexpr size_t kMaxUnderWay = 1024;
 
-// What a group does on the device; the rest goes through the host.
+// Use names the operations that a group runs on the device; the others go through the host.
 enum class Use { kCollectives, kMessages };
 
 class NcclGroup final : public Communicator {

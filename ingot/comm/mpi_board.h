@@ -1,4 +1,4 @@
-// What the groups of a process are doing, for the watchdog. Internal to comm.
+// Boards show the watchdog the current operations of a process's groups. Internal to comm.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ struct JobContext {
   std::vector<Board*> boards;  // one per living group
 };
 
-// What a group is doing now. The group writes it; any thread may read it.
+// Board shows the current operation of one group. The group writes it; any thread may read it.
 class Board {
  public:
   Board(JobContext& context, std::string group);

@@ -21,7 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Kind = CommOperation::Kind;
 
-constexpr size_t kQueue = 64;  // most collectives under way at once
+constexpr size_t kQueue = 64;  // most collectives in progress at one time
 constexpr uint64_t kMessageTicket = uint64_t{1} << 63;
 constexpr int64_t kSmallBytes = 16 << 10;  // an all_reduce up to this size takes one all-gather
 
@@ -44,7 +44,7 @@ int count_of(int64_t elements) {
   return static_cast<int>(elements);
 }
 
-// What a rank calls, in a form that can be compared between ranks.
+// Signature describes the operation that a rank calls, so that ranks can compare their calls byte by byte.
 struct Signature {
   char name[48] = {};
   int64_t kind = 0, bytes = 0;
@@ -362,7 +362,7 @@ class MpiCommunicator : public Communicator {
   Board board_;
   std::vector<int> counts_, offsets_, own_counts_, own_offsets_;
   std::vector<std::byte> scratch_;
-  std::deque<Message> messages_;  // as many as were ever under way at once
+  std::deque<Message> messages_;  // its size is the largest number in progress at one time so far
 
   std::mutex mutex_;
   std::condition_variable changed_;

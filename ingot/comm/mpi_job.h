@@ -1,4 +1,4 @@
-// MpiJob: a job of several processes under MPI (mpirun, srun). It starts MPI, provides the group of all
+// MpiJob is a job of several processes under MPI (mpirun, srun). It starts MPI, provides the group of all
 // ranks, and ends all ranks together. Only the mpi_* files of comm use MPI; builds without MPI omit them.
 #pragma once
 
@@ -16,11 +16,11 @@ struct MpiOptions {
   // An operation that takes longer ends the job and prints every rank's last operations. If nullopt, the
   // session sets the limit through Communicator::time_limit().
   std::optional<double> timeout_s = {};
-  double message_delay_s = 0;  // minimum duration of each operation, for measuring what overlap hides
+  double message_delay_s = 0;  // minimum duration of each operation, for measurements of overlap
   bool verifies = false;       // before each collective, the ranks compare its kind, name and size
-  // A signal handler sets it to ask this process to end. If the process is then stuck in an operation, it
-  // prints which: mpirun signals the remaining ranks before it kills them after a rank has died, and only
-  // they know what they waited for.
+  // Borrowed; true once a signal has asked this process to end. If the process is then stuck in an operation,
+  // it prints that operation. After a rank has died, mpirun signals the remaining ranks before it kills them,
+  // and only they know the operation that they waited for.
   const std::atomic<bool>* is_told_to_end = nullptr;
   CommLog* log = nullptr;  // borrowed; null if nothing is recorded
 };
@@ -28,7 +28,7 @@ struct MpiOptions {
 // Returns true in a process that mpirun or srun started, even with one rank.
 bool is_mpi_process();
 
-// The library's name and version, "Open MPI v4.1.4". May be called at any time.
+// Returns the name and version of the library, "Open MPI v4.1.4". May be called at any time.
 std::string mpi_library();
 
 class MpiJob {
@@ -41,13 +41,13 @@ class MpiJob {
   MpiJob(const MpiJob&) = delete;
   MpiJob& operator=(const MpiJob&) = delete;
 
-  // The number of ranks on this machine, including this one, and this rank's index among them.
+  // Return the number of ranks on this machine, including this one, and the index of this rank among them.
   int ranks_on_node() const;
   int rank_on_node() const;
-  // The number of cores that any rank on this machine may use. All ranks call it.
+  // Returns the number of cores on this machine that at least one of its ranks may use. All ranks call it.
   int cores_on_node();
 
-  // All ranks. REQUIRES: every group split from it is destroyed before the job.
+  // Returns the group of all ranks. REQUIRES: every group split from it is destroyed before the job.
   Communicator& world();
 
   // Ends the job on all ranks at once, with "rank 3 of 8: <cause>" on stderr and exit_code as mpirun's

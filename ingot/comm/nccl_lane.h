@@ -51,7 +51,7 @@ struct Lane {
   const char* name = "";
   ncclComm_t comm = nullptr;  // guarded by the group's comms_mutex_; null once it is aborted or destroyed
   Stream queue = cuda::make_priority_stream();
-  // What the graph that is captured now holds of this lane; null while none is captured.
+  // This lane's collectives in the graph that is being captured; null while none is.
   std::shared_ptr<GraphPart> in_graph = nullptr;
   // Guarded by the group's mutex_.
   std::deque<Running> running = {};

@@ -14,7 +14,7 @@
 namespace ingot {
 namespace {
 
-// What a rank tells the others.
+// PlaceMessage is the message that each rank sends to the others.
 struct PlaceMessage {
   std::array<char, 256> host = {};
   std::array<char, 32> device = {};

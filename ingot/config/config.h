@@ -80,10 +80,10 @@ struct CheckpointConfig {
   int64_t keep = 2;               // number of newest checkpoints that are not deleted; at least 1
   bool keeps_best = true;         // save at every evaluation that improves, and never delete the best one
   bool is_made_at_start = false;  // save the state before the first step too
-  bool is_async = true;           // copy the state and write it while training goes on
+  bool is_async = true;           // copy the state and write it while training continues
   bool has_room = true;           // false if memory does not allow the copy; set at the start, not a key
 
-  // Returns true if a run saves checkpoints beside its steps.
+  // Returns true if a run writes its checkpoints from a copy of the state, concurrently with its steps.
   bool copies_state() const { return is_async && has_room && (every > 0 || every_minutes > 0 || keeps_best); }
 };
 

@@ -1,6 +1,6 @@
-// The kinds of configuration keys. Each function makes the table entry of one key from its name, its rule
-// and the path of member pointers to its member in RunConfig. Only config_keys.cpp and its sister files
-// include this.
+// Defines the kinds of configuration keys. Each function makes the table entry of one key from its name, its
+// rule and the path of member pointers to its member in RunConfig. Only config_keys.cpp and the files of key
+// groups include this.
 #pragma once
 
 #include <fmt/core.h>
@@ -274,8 +274,8 @@ ConfigKey choices(std::string name, ResumeClass resume, std::vector<std::pair<st
           }};
 }
 
-// Extends a key to a member that is std::optional: `word` resets it, which leaves the value to the
-// member's owner.
+// Extends a key to a member that is std::optional: `word` resets the member, so that the member's owner
+// chooses the value.
 template <typename... Path>
 ConfigKey or_word(ConfigKey key, const std::string& word, Path... path) {
   key.rule = rule_or_word(key.rule, word);
@@ -296,7 +296,7 @@ ConfigKey or_auto(ConfigKey key, Path... path) {
   return or_word(std::move(key), "auto", path...);
 }
 
-// Groups of keys that are defined in files of their own.
+// Add groups of keys that are defined in files of their own.
 void add_loss_scale_keys(std::vector<ConfigKey>& keys);
 void add_fp8_keys(std::vector<ConfigKey>& keys);
 void add_head_keys(std::vector<ConfigKey>& keys);

@@ -1,4 +1,5 @@
-// How many ranks train one model and how they divide it (parallel/parallelize.h). Plain data.
+// ParallelConfig is plain data: the number of ranks that train one model, and how they divide it
+// (parallel/parallelize.h).
 #pragma once
 
 #include <cstdint>

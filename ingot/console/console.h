@@ -82,9 +82,9 @@ class Console {
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
-  // Writes to a terminal, with live lines if it is_live() and plain lines otherwise, coloured as
-  // wants_colour says (console/colour.h). If the terminal's reader goes away, the log says so and output
-  // continues in the log only.
+  // Writes to a terminal: live lines if terminal->is_live(), plain lines otherwise, coloured if
+  // wants_colour() (console/colour.h). If the terminal's reader goes away, the log gets a warning and all
+  // further output.
   explicit Console(std::unique_ptr<Terminal> terminal);
   // Writes to standard output.
   static std::unique_ptr<Console> standard(const Terminal::Options& options = {});

@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kPiece = 4096;    // a pipe that poll() calls writable accepts this much at once
 constexpr int kSlice_ms = 50;      // between two checks of is_told_to_end
-constexpr int kLastWait_ms = 200;  // total wait for a reader after the run was told to end
+constexpr int kLastWait_ms = 200;  // total wait for a reader after the run was asked to end
 
 // Opens the pipe or terminal a second time, for this program only, because O_NONBLOCK belongs to the open
 // file, which the shell and other programs share. Returns -1 if that is not allowed.

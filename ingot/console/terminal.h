@@ -1,4 +1,4 @@
-// Terminal: the standard output of a long run, which may be a terminal, a pipe or a file. A reader that
+// Terminal is the standard output of a long run, which may be a terminal, a pipe or a file. A reader that
 // goes away does not end the run, and one that stops reading cannot keep it from ending.
 #pragma once
 
@@ -27,17 +27,17 @@ class Terminal {
   // Returns true for a terminal with a line that can be redrawn: TERM is set and not "dumb", and options
   // allow live lines.
   bool is_live() const { return is_live_; }
-  // The width in characters, queried at each call because a window may be resized; 0 if not live.
+  // Returns the width in characters; 0 if not live. Each call queries it, because a window may be resized.
   int columns() const;
-  // The height in lines, as columns().
+  // Returns the height in lines, in the same way.
   int rows() const;
 
-  // Writes the whole text unless the reader has gone (a closed pipe, a vanished terminal), the disk is
-  // full, or the run was told to end and the reader does not read. REQUIRES: SIGPIPE is ignored;
-  // otherwise a closed pipe ends the program. Used by one thread at a time.
+  // Writes the whole text unless the reader has gone (a closed pipe, a vanished terminal), the disk is full,
+  // or the run was asked to end and the reader does not read. One thread at a time may call it. REQUIRES:
+  // SIGPIPE is ignored; otherwise a closed pipe ends the program.
   void write(std::string_view text);
 
-  // Empty while output works; then the reason why it failed ("Broken pipe"). Later output is dropped.
+  // Returns the reason why output failed ("Broken pipe"); empty while output works. Later output is dropped.
   const std::string& why_gone() const { return why_gone_; }
 
  private:
@@ -47,7 +47,7 @@ class Terminal {
   bool is_live_ = false;
   bool is_file_ = false;  // always has room
   int own_fd_ = -1;       // the same pipe or terminal, opened again as non-blocking
-  int waited_ms_ = 0;     // time spent waiting for a reader since the run was told to end
+  int waited_ms_ = 0;     // time spent waiting for a reader since the run was asked to end
   std::string why_gone_;
 };
 

@@ -23,9 +23,9 @@ constexpr Memory memory_of(Device device) {
   return device == Device::kCuda ? Memory::kDevice : Memory::kHost;
 }
 
-// What backs an arena's tensors. kAddresses reserves address space, which reads as zeros and takes memory only
-// where it is written. Plans are built with it (memory/memory_plan.h), and operations on it compute nothing
-// (core/work.h).
+// Backing is the memory behind an arena's tensors. kAddresses reserves address space, which reads as zeros
+// and takes memory only where it is written. Memory plans are built with it (memory/memory_plan.h), and
+// operations on it compute nothing (core/work.h).
 enum class Backing : uint8_t { kMemory, kAddresses };
 
 class Arena {

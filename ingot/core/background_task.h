@@ -1,4 +1,4 @@
-// BackgroundTask runs one piece of work at a time beside the calling thread, on a thread of its own.
+// BackgroundTask runs one piece of work at a time on its own thread, concurrently with the calling thread.
 //
 // One thread calls start, run and wait; any thread may call is_done.
 #pragma once
@@ -17,15 +17,16 @@ class BackgroundTask {
   BackgroundTask(const BackgroundTask&) = delete;
   BackgroundTask& operator=(const BackgroundTask&) = delete;
 
-  // Starts the work on another thread, on which parallel_for uses no others. REQUIRES: wait() was called for the work before it.
+  // Starts the work on another thread. parallel_for uses no further threads there. REQUIRES: wait() was
+  // called for the previous work.
   void start(std::function<void()> work);
-  // Called by work that was started, when it is not urgent any more: its thread then leaves the cores to the others
-  // as long as they are busy.
+  // Lowers the priority of the calling thread, so that it leaves most of the processor time to busy
+  // threads. The work calls this on its own thread once it is not urgent any more.
   static void become_patient() noexcept;
   // Does the work on the calling thread. Its error is kept for wait(), as if it had been started.
   void run(const std::function<void()>& work);
 
-  // Returns true if no work is under way, also before the first one.
+  // Returns true if no work is in progress, also before the first start().
   bool is_done() const { return is_done_.load(std::memory_order_acquire); }
   // Blocks until the work has ended and throws the exception that ended it, if there was one.
   void wait();

@@ -1,6 +1,6 @@
-// Error, the only exception type of Ingot, and the checks that throw it.
+// Error is the only exception type of Ingot. This header also has the checks that throw it.
 //
-// A message says what was wrong, what was expected and what was found:
+// A message states the fault, the expected value and the value found:
 //   "rmsnorm_forward: w must be (C)=768, got (512)".
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace ingot {
 
-// The class of a failure. The program turns it into its exit code (exit_code below).
+// ErrorKind is the class of a failure. It determines the exit code of the program (exit_code below).
 enum class ErrorKind {
   kInternal,  // a broken precondition inside Ingot, or a call that the operating system refused
   kUsage,     // command line or configuration
@@ -31,8 +31,8 @@ class Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
-// Process exit code of a failure: 1 internal, 2 usage, 3 data, 4 memory, 5 numerics, 6 disk. Two further
-// codes are not errors: 0 (success) and 75 (interrupted, saved, resumable).
+// Returns the exit code of the process after a failure: 1 internal, 2 usage, 3 data, 4 memory, 5 numerics, 6
+// disk. Two further codes are not errors: 0 (success) and 75 (interrupted, saved, resumable).
 constexpr int exit_code(ErrorKind kind) {
   switch (kind) {
     case ErrorKind::kInternal:
@@ -51,7 +51,7 @@ constexpr int exit_code(ErrorKind kind) {
   return 1;
 }
 
-// The common body of every fail() below, compiled once; fail() itself is instantiated some hundred times.
+// The common body of every fail() below. It is compiled once; fail() is instantiated some hundred times.
 [[noreturn]] void fail_formatted(ErrorKind kind, fmt::string_view format, fmt::format_args args);
 
 // Throws Error(kind) with a formatted message.

@@ -1,7 +1,7 @@
 // IEEE 754 binary16: 1 sign, 5 exponent (bias 15), 10 mantissa bits; largest 65504, smallest 2^-24.
-// Conversion rounds to nearest, ties to even. A value that would round beyond the largest becomes an infinity
-// of its sign; NaN stays NaN and becomes quiet. The bits equal those of the hardware conversions (F16C); the
-// code has no branches, so that loops vectorise. ops/simd/vec.h uses the hardware instructions.
+// Conversion rounds to nearest, ties to even. A value that rounds beyond the largest becomes infinity with
+// its sign; NaN becomes a quiet NaN. The bits equal those of the hardware conversions (F16C). The code has
+// no branches, so that the compiler can vectorise loops. ops/simd/vec.h uses the hardware instructions.
 #pragma once
 
 #include <bit>

@@ -21,12 +21,13 @@ struct MachineInfo {
 // Reads /proc, /sys/fs/cgroup and uname. Fields that cannot be read stay empty or 0.
 MachineInfo machine_info();
 
-// Largest resident memory of this process so far.
+// Returns the largest resident memory of this process so far.
 uint64_t peak_rss_bytes();
-// Resident memory of this process now; 0 if unknown.
+// Returns the resident memory of this process now; 0 if unknown.
 uint64_t rss_bytes();
 
-// Free bytes for this user on the file system of the path or of its nearest existing parent; 0 if unknown.
+// Returns the free bytes for this user on the file system of the path or of its nearest existing parent; 0 if
+// unknown.
 uint64_t free_disk_bytes(const std::filesystem::path& path);
 
 }  // namespace ingot

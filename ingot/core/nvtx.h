@@ -1,4 +1,4 @@
-// Shows spans as NVTX ranges, which NVIDIA's profilers display beside a device's kernels.
+// Shows spans as NVTX ranges, which NVIDIA's profilers display next to a device's kernels.
 #pragma once
 
 #include <memory>

@@ -15,7 +15,7 @@
 
 namespace ingot {
 
-// What an output path names after links are followed.
+// OutputPlace is the place that an output path names after all links are followed.
 struct OutputPlace {
   enum class Kind {
     kNew,         // does not exist yet
@@ -44,10 +44,11 @@ std::filesystem::path follow_links(const std::filesystem::path& path);
 // has a reader. The caller closes the returned descriptor. On failure a kDisk error names the path.
 int open_through(const OutputPlace& place);
 
-// A file that replaces the one at its path only when it is complete. The bytes go to a temporary file beside
-// it (PATH.tmp.PID, in the folder of a link's target); commit() then does fsync, rename, and fsync of the
-// folder. The new file has the permissions of the replaced one, and its owner if that is allowed. A place
-// that cannot be replaced (OutputPlace) receives all bytes at commit(). kDisk errors name the path.
+// ReplacedFile is a file that replaces the one at its path only when it is complete. The bytes go to a
+// temporary file in the same folder (PATH.tmp.PID, in the folder of a link's target); commit() then does
+// fsync, rename, and fsync of the folder. The new file has the permissions of the replaced one, and its owner
+// if that is allowed. A place that cannot be replaced (OutputPlace) receives all bytes at commit(). kDisk
+// errors name the path.
 class ReplacedFile {
  public:
   explicit ReplacedFile(const std::filesystem::path& path);

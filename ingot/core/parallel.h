@@ -21,8 +21,8 @@ namespace ingot {
 int num_threads();
 // REQUIRES: n >= 1; no parallel_for is running.
 void set_num_threads(int n);
-// From now on the calling thread runs its parallel_for alone. A thread beside the one that trains calls this, so
-// that the two do not compete for the cores.
+// Makes parallel_for use no other threads when the calling thread calls it from now on. A thread that runs
+// concurrently with the training thread calls this, so that the two do not compete for the cores.
 void use_one_thread();
 
 // Minimum number of elements per thread when the work per element is cheap.

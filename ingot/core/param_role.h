@@ -1,4 +1,4 @@
-// What a parameter is for. Optimizer groups select parameters by it.
+// ParamRole is the purpose of a parameter in the model. Optimizer groups select parameters by it.
 #pragma once
 
 namespace ingot {

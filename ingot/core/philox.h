@@ -10,7 +10,7 @@
 
 namespace ingot {
 
-// What a random number is used for. Streams of different purposes are independent.
+// Purpose is the use of a random number. Streams of different purposes are independent.
 enum class Purpose : uint32_t { kInit = 1, kDropout = 2, kShuffle = 3, kSample = 4, kRounding = 5 };
 
 struct RandomKey {

@@ -20,7 +20,8 @@ class StreamResource {
   virtual ~StreamResource() = default;
 };
 
-// What else the host does for a CUDA graph while it is captured and used (core/cuda/cuda_graph.h).
+// GraphHooks holds callbacks that the host runs when the capture of a CUDA graph ends and after its launches
+// (core/cuda/cuda_graph.h).
 struct GraphHooks {
   std::vector<std::function<void()>> at_end;     // when the capture ends, also by an exception
   std::vector<std::function<void()>> at_launch;  // after every launch

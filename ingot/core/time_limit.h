@@ -13,7 +13,7 @@ namespace ingot {
 
 class TimeLimit {
  public:
-  // What the ranks are doing together. kStart includes reading data and checkpoints.
+  // Phase is the part of a run that all ranks are in. kStart includes reading data and checkpoints.
   enum class Phase { kStart, kStep, kEvaluation, kSampling, kSaving, kEnd };
   static constexpr size_t kPhases = 6;
 

@@ -1,5 +1,5 @@
-// Trace: how the time of a step divides into named phases. A span adds its wall time to its phase. Spans
-// of different phases may nest; the outer one then includes the inner.
+// Trace divides the time of a step into named phases. A span adds its wall time to its phase. Spans of
+// different phases may nest; the time of the outer span then includes that of the inner one.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@
 
 namespace ingot {
 
-// Receives the beginnings and ends of spans in order; for example a profiler or a timeline.
+// SpanListener receives the beginnings and ends of spans in order. Profilers and timelines implement it.
 class SpanListener {
  public:
   virtual ~SpanListener() = default;
@@ -39,7 +39,7 @@ class Trace {
   SpanListener* listener_ = nullptr;
 };
 
-// A range that only the listener sees, such as "block 3"; no phase counts it.
+// NamedRange is a range, such as "block 3", that only the listener sees; no phase counts its time.
 class NamedRange {
  public:
   NamedRange(const Trace* trace, std::string_view name, size_t number)
@@ -56,7 +56,8 @@ class NamedRange {
   SpanListener* listener_;
 };
 
-// Times its own lifetime. A null trace costs nothing. Only the thread that drives the stream uses it.
+// Span adds the time of its own lifetime to a phase. With a null trace it costs nothing. Only the thread that
+// drives the stream uses it.
 class Span {
  public:
   Span(Trace* trace, std::string_view phase) : trace_(trace), phase_(phase) {

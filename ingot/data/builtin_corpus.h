@@ -1,11 +1,11 @@
 // The built-in corpus "builtin:cpp-headers": the standard library's headers, which every machine with a
 // C++ compiler has.
 //
-// Rules: the compiler says where its headers are (this works for libstdc++ and libc++). The folders tr1,
-// tr2, profile, debug, parallel, experimental and backward are skipped because they hold older or
-// instrumented copies of the rest. Files that are not UTF-8 text and duplicates of a text are skipped
-// too. Comment blocks about licence and warranty are removed. Each file is one document and begins with
-// the line "// FILE: name". Validation is whole components (regex, chrono, format, charconv, ranges,
+// Rules: the compiler reports the folder of its headers (this works for libstdc++ and libc++). The folders
+// tr1, tr2, profile, debug, parallel, experimental and backward are skipped because they hold older or
+// instrumented copies of the rest. Files that are not UTF-8 text and duplicates of a text are skipped too.
+// Comment blocks about licence and warranty are removed. Each file is one document and begins with the line
+// "// FILE: name". The validation text consists of whole components (regex, chrono, format, charconv, ranges,
 // filesystem: about a tenth). Lines of 40 characters or more that occur in validation are removed from
 // training. Results from different compiler versions are not comparable; describe() names the version.
 #pragma once
@@ -40,7 +40,8 @@ struct BuiltinCorpus {
 // with the fix, if no compiler answers or it reports no folder with standard headers.
 BuiltinCorpus load_cpp_headers(const std::string& compiler = {});
 
-// Applies only the rules, to the headers in a folder. load_cpp_headers calls it once it knows the folder.
+// Applies the rules to the headers in a folder, without a compiler. load_cpp_headers calls it once it knows
+// the folder.
 BuiltinCorpus collect_cpp_headers(const std::filesystem::path& folder);
 
 // Returns the training and validation documents of "builtin:cpp-headers" or "builtin:bible"
@@ -58,8 +59,8 @@ Documents builtin_documents(std::string_view spec);
 // copyright or warranty.
 std::string strip_licences(std::string_view text);
 
-// The size to which a general compressor reduces the documents: a reference value for a model's
-// bits per byte.
+// Yardstick is the size to which a general compressor reduces the documents. It is a reference value for a
+// model's bits per byte.
 struct Yardstick {
   std::string name;  // "gzip -9", "xz -9e"
   int64_t compressed_bytes;
@@ -71,7 +72,7 @@ struct Yardsticks {
   std::string missing;  // the programs that could not be run, and why; empty if all ran
 };
 
-// A run compares its validation text with compressors if the text is not longer.
+// A run compresses its validation text for comparison unless the text is longer than this.
 inline constexpr int64_t kYardstickBytes = int64_t{16} << 20;
 
 // Measures gzip and xz. It writes nothing to disk and throws no error: a failed measurement is in `missing`.

@@ -27,7 +27,7 @@ struct ReadDocument {
   std::string name;  // file, or file:line of JSON Lines
   std::string text;
   std::optional<MappedFile> file;
-  bool begins = true, ends = true;  // false if the document began before this part, or goes on behind it
+  bool begins = true, ends = true;  // false if the document has text before, or after, this part
 
   // The text without the byte order mark of a mapped file; `text` has none.
   std::string_view view() const {

@@ -169,7 +169,8 @@ class StreamedCorpus::Walk {
     begin_val(false);
     add_part(document, text.substr(cut), document.ends);
   }
-  // Adds a part of a document: as much of the text so far as ends at a place where the tokenizer allows a cut.
+  // Appends text to the current part of a document, and adds the part up to the last place where the
+  // tokenizer allows a cut.
   void add_part(const ReadDocument& document, std::string_view text, bool is_last) {
     flush();
     part_ += text;

@@ -43,8 +43,8 @@ struct Dataset {
 // Returns the text of dataset.json.
 std::string dataset_json(const Dataset& dataset);
 
-// Returns the prepared folder that `specs` names, or nullopt. kUsage error if `specs` names anything
-// beside it.
+// Returns the prepared folder that `specs` names, or nullopt. kUsage error if `specs` names anything in
+// addition to it.
 std::optional<std::filesystem::path> prepared_folder(std::span<const std::string> specs);
 
 // Reads the folder's dataset.json. kData error if its format is wrong or it names a file outside the folder.

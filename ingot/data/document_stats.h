@@ -1,5 +1,5 @@
-// What the documents of a data set are like: lengths, exact duplicates, a few samples. Documents pass by once, in order,
-// and memory stays bounded whatever their number.
+// DocumentStats describes the documents of a data set: their lengths, exact duplicates and a few samples. The
+// caller adds each document once, in order. Memory stays bounded for any number of documents.
 #pragma once
 
 #include <array>

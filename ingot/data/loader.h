@@ -45,7 +45,7 @@ struct Batch {
 
 struct LoaderConfig {
   BatchShape shape;
-  // When several readers (ranks) share a run, each takes every readers-th group of B samples.
+  // The number of readers (ranks) that share a run. Each takes every readers-th group of B samples.
   int64_t readers = 1;
   int64_t reader = 0;
   int64_t workers = 1;   // threads that make batches, each whole ones; 0: next() makes them itself

@@ -27,10 +27,10 @@ struct PrepareOptions {
 
 // Writes train_000001.bin ..., val_000000.bin ..., tokenizer.json and dataset.json to options.out; the
 // folder appears complete or not at all. The text is read twice, once to count and check it and once to
-// tokenize it; training a bpe or char tokenizer reads it a third time. Besides the tokenizer, memory
-// holds a few batches of kBatchBytes; however, a text that cannot be cut anywhere is held whole
-// (Tokenizer::find_cut). The tokens are those of load_split() and tokenize(). Throws the errors of those
-// two, of ShardWriter and of StagedFolder.
+// tokenize it; training a bpe or char tokenizer reads it a third time. Memory holds the tokenizer and a few
+// batches of kBatchBytes; however, a text that cannot be cut anywhere is held whole (Tokenizer::find_cut).
+// The tokens are those of load_split() and tokenize(). Throws the errors of those two, of ShardWriter and of
+// StagedFolder.
 Dataset prepare_dataset(const PrepareOptions& options, const CorpusProgress& progress = {});
 
 }  // namespace ingot

@@ -13,7 +13,8 @@
 namespace ingot {
 namespace {
 
-// How the child starts: stdin and stderr are /dev/null, stdout is the pipe, and no signal is blocked.
+// SpawnPlan starts the child in the folder /. Its stdin and stderr are /dev/null, its stdout is the pipe, and
+// no signal is blocked.
 class SpawnPlan {
  public:
   explicit SpawnPlan(int output) {

@@ -21,7 +21,7 @@ struct TextHead {
   std::filesystem::path
       name;  // decides by its extension: that of the path, without .gz or .zst if it is compressed
   std::string_view text;
-  bool is_whole = true;  // false if the text goes on behind `text`
+  bool is_whole = true;  // false if the file has more text after `text`
 };
 
 // Returns the format of a file, of which only the beginning is read. .jsonl and

@@ -43,7 +43,7 @@ struct StreamedSplit {
   StreamedTokens train, val;
 };
 
-// The most bytes of text that a side returns besides its tokens.
+// KeptText limits the bytes of text that each side returns in addition to its tokens.
 struct KeptText {
   int64_t train_bytes = 0, val_bytes = 0;
 };

@@ -63,7 +63,7 @@ void check_compressed_name(const fs::path& path, std::string_view bytes) {
        path.string(), path.extension().string(), static_cast<uint8_t>(bytes[0]));
 }
 
-// What the two codecs share: positions, and errors that name them.
+// Codec is the base of both decoders. It keeps the position and throws errors that name it.
 class Decompressor::Codec {
  public:
   Codec(std::string_view bytes, std::string label) : bytes_(bytes), label_(std::move(label)) {}

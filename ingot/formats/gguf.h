@@ -13,7 +13,7 @@
 
 namespace ingot {
 
-// How the numbers of a tensor are stored; the values are ggml's.
+// GgufType is the storage format of a tensor's numbers; the values are ggml's.
 enum class GgufType : uint32_t {
   kF32 = 0,
   kF16 = 1,

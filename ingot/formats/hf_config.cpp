@@ -215,7 +215,8 @@ void read_scaling(const Reader& in, HfRope& rope, int64_t context) {
               rope.low_freq_factor);
 }
 
-// What one object with the parameters of a RoPE says; nullopt where it says nothing.
+// RopeObject holds the contents of one JSON object with the parameters of a RoPE; nullopt for what it does
+// not define.
 struct RopeObject {
   std::optional<HfRope> rope = {};
   std::optional<double> theta = {};

@@ -1,5 +1,5 @@
-// The small JSON files beside the weights of a Hugging Face checkpoint: config.json, generation_config.json and
-// tokenizer_config.json, as plain structs and text.
+// Reads and writes the small JSON files of a Hugging Face checkpoint as plain structs and text: config.json,
+// generation_config.json and tokenizer_config.json.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@
 
 namespace ingot {
 
-// How the rotary frequencies are scaled ("rope_parameters", or "rope_scaling" in older files).
+// HfRope describes the scaling of the rotary frequencies ("rope_parameters", or "rope_scaling" in older
+// files).
 struct HfRope {
   std::string type = "default";                      // default | linear | llama3 | yarn
   double factor = 1;                                 // linear, llama3, yarn

@@ -66,7 +66,7 @@ constexpr std::array<HfConfigKey, 22> kKeys = {{
 
 constexpr HfConfigKey kPrivate = {"*", "_", "transformers writes it for itself"};
 
-// Whether a list with spaces between its words has a word.
+// Returns true if `words`, a list separated by spaces, contains `word`.
 bool has_word(std::string_view words, std::string_view word) {
   while (!words.empty()) {
     const std::string_view first = words.substr(0, words.find(' '));

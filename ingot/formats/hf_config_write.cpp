@@ -1,4 +1,4 @@
-// Writes config.json and the small files beside it.
+// Writes config.json, generation_config.json and tokenizer_config.json.
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
@@ -164,7 +164,7 @@ std::string hf_config_text(const HfModelConfig& c) {
     const ordered_json own = ordered_json::parse(c.own_json, nullptr, /*allow_exceptions=*/false);
     INGOT_CHECK(own.is_object(), "hf_config_text: own_json must be a JSON object");
     out["ingot"] = own;
-    if (c.model_type == "ingot")  // modeling_ingot.py is beside it
+    if (c.model_type == "ingot")  // modeling_ingot.py is in the same folder
       out["auto_map"] = {{"AutoConfig", "modeling_ingot.IngotConfig"},
                          {"AutoModelForCausalLM", "modeling_ingot.IngotForCausalLM"}};
   }

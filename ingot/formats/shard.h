@@ -3,7 +3,7 @@
 // Layout (llm.c, modded-nanogpt): 256 little-endian int32 ([0] magic, [1] version, [2] number of tokens,
 // the rest 0), followed by the tokens and nothing else. Magic 20240520 version 1 has uint16 tokens
 // (GPT-2), magic 20240801 version 7 has uint32 (Llama 3). nanoGPT's train.bin is uint16 tokens without a
-// header. It cannot be told from other files, so it is read only on request.
+// header. It cannot be distinguished from other files, so it is read only on request.
 #pragma once
 
 #include <cstddef>

@@ -141,7 +141,8 @@ void TensorboardWriter::hparams_end(double time_s) {
   add_hparams("_hparams_/session_end_info", message(kHparamsEnd, end), time_s);
 }
 
-// The plugin reads the message from the summary's metadata. The tensor beside it must exist but is empty.
+// The plugin reads the message from the summary's metadata. The summary must also have a tensor, which is
+// empty.
 void TensorboardWriter::add_hparams(std::string_view tag, std::string_view content, double time_s) {
   std::string plugin, tensor, entry;
   put_bytes(plugin, 1, "hparams");

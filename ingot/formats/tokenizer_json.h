@@ -14,10 +14,10 @@
 
 namespace ingot {
 
-// Chooses the simplest kind: characters if the file has neither pre-tokenizer nor merges, byte-level BPE if it
-// only splits text by one expression, else a pipeline (tokenizer_spec.h). Merges are read in both spellings, "a b" and
-// ["a", "b"]. Post-processors, truncation and padding are ignored, because Ingot adds no tokens of its own to an
-// encoding.
+// Reads a tokenizer.json into the simplest kind of TokenizerSpec: characters if the file has neither
+// pre-tokenizer nor merges, byte-level BPE if it only splits text by one expression, else a pipeline
+// (tokenizer_spec.h). Merges are read in both spellings, "a b" and ["a", "b"]. Post-processors, truncation
+// and padding are ignored, because Ingot adds no tokens of its own to an encoding.
 TokenizerSpec read_tokenizer_json(std::string_view text, const std::string& name);
 
 // Returns a pipeline's file as it was read. Otherwise writes merges as "a b", which every version of the Python
@@ -30,8 +30,8 @@ TokenizerSpec read_gpt2_vocab(std::string_view vocab, const std::string& vocab_n
 std::string write_vocab_json(const TokenizerSpec& spec);
 std::string write_merges_txt(const TokenizerSpec& spec);
 
-// The small files that Hugging Face stores beside a tokenizer.
-// tokens: texts by "eos_token", "bos_token", ...; empty ones are left out. chat_template: a JSON value that is written
+// Return the text of a small file that Hugging Face stores in the same folder as a tokenizer. tokens: texts
+// by "eos_token", "bos_token", ...; empty ones are left out. chat_template: a JSON value that is written
 // under this key; empty if there is none.
 std::string write_tokenizer_config_json(const TokenizerSpec& spec,
                                         const std::map<std::string, std::string>& tokens,

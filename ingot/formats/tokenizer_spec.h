@@ -17,8 +17,8 @@ struct AddedToken {
   uint32_t id = 0;
   std::string content;
   bool is_special = true;
-  // How the token is found in text, as in the library `tokenizers`: not beside a letter or digit; with the
-  // white space to its left or right; in normalized text.
+  // Rules for finding the token in text, as in the library `tokenizers`: not next to a letter or digit; with
+  // the white space to its left; with that to its right; in normalized text.
   bool is_single_word = false, strips_left = false, strips_right = false, is_normalized = false;
 };
 

@@ -1,4 +1,4 @@
-// ErrorTee passes a child's error output on to this program's and remembers the end of it.
+// ErrorTee copies a child's error output to the error output of this program, and keeps the end of it.
 #pragma once
 
 #include <sys/types.h>
@@ -9,8 +9,8 @@
 
 namespace ingot {
 
-// The child writes into a file in memory, not into a pipe: if this program dies, the child can go on writing, and
-// has the time to save. What has been passed on takes no memory.
+// The child writes into a file in memory, not into a pipe. If this program dies, the child can therefore
+// continue to write, and has the time to save its state. Output that was copied takes no memory any more.
 class ErrorTee {
  public:
   static constexpr size_t kRemembered = size_t{1} << 16;  // bytes
@@ -23,7 +23,7 @@ class ErrorTee {
 
   // The descriptor that becomes the child's standard error.
   int input() const { return fd_; }
-  // Passes on what is left. Returns the last bytes that were written. REQUIRES: the child has ended.
+  // Copies the rest. Returns the last bytes that were written. REQUIRES: the child has ended.
   std::string finish();
 
  private:

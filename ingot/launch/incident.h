@@ -1,4 +1,4 @@
-// Incidents: what interrupted a supervised run, in incidents.jsonl in the run's folder, one line each.
+// An Incident is an interruption of a supervised run. incidents.jsonl in the run's folder has one per line.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +23,16 @@ const char* name(IncidentKind kind);
 struct Incident {
   IncidentKind kind = IncidentKind::kError;
   int64_t time_s = 0;            // seconds since 1970 at which the supervisor saw it
-  std::optional<int> rank = {};  // nullopt if it cannot be told
+  std::optional<int> rank = {};  // the rank at fault; nullopt if unknown
   std::string host = {};
   std::string operation = {};  // what the other ranks waited for; empty if unknown
   std::string reason = {};     // "signal 9 (SIGKILL)", the error of the rank that failed, ...
   int exit_code = 1;           // of the job
   int64_t step = 0;            // finished steps
-  // How it went on. nullopt as long as no new step has been made.
+  // The recovery. The optional fields are nullopt until a new step has been made.
   std::optional<int64_t> steps_lost = {};  // steps that were made a second time
   std::optional<double> recovery_s = {};   // from the incident to the next step's end
-  std::optional<int> ranks = {};           // number of ranks that went on
+  std::optional<int> ranks = {};           // number of ranks that continued
   std::string end = {};                    // why the run was not started again; empty if it was
 };
 

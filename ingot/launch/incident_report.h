@@ -1,4 +1,4 @@
-// What a run's incidents tell, in words for `ingot status` and `ingot doctor`.
+// Describes a run's incidents in words, for `ingot status` and `ingot doctor`.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace ingot {
 // killed at step 120: signal 9 (SIGKILL)"; empty if there are none.
 std::string incident_summary(const std::vector<Incident>& incidents);
 
-// What the incidents have in common, and what to do about it, in one sentence each.
+// Returns advice, one sentence each: a pattern that the incidents have in common, and what to do about it.
 std::vector<std::string> incident_advice(const std::vector<Incident>& incidents);
 
 }  // namespace ingot

@@ -1,5 +1,5 @@
-// Job: the processes of one attempt of a run, as its supervisor sees them. LocalJob (launch/local_job.h) starts
-// real ones; tests simulate them, with their clock.
+// Job is the interface through which a supervisor sees the processes of one attempt of a run. LocalJob
+// (launch/local_job.h) starts real processes; tests simulate the processes and the clock.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,11 @@ struct RankSign {
   bool is_gone = false, is_stopped = false;  // false too if its machine is another one
 };
 
-// How the job ended.
+// JobEnd describes the end of a job.
 struct JobEnd {
   enum class Status { kCompleted, kInterrupted, kFailed };
   Status status = Status::kFailed;
-  Incident cause = {};  // of a failed job, as far as the processes say it: without time and step
+  Incident cause = {};  // of a failed job, as far as its processes report it; without time and step
 };
 
 class Job {
@@ -42,8 +42,9 @@ class Job {
   virtual std::optional<JobEnd> end() = 0;
   // Returns the ranks that have given a sign of life in this attempt.
   virtual std::vector<RankSign> signs() = 0;
-  // Tells all ranks to save and end. They may take as long as their time limits say. A rank that is asked again goes on
-  // saving; one that has not begun may miss it, so the supervisor asks until the job has ended.
+  // Asks all ranks to save and end. They may take as long as their time limits allow. A rank that has not
+  // begun may miss the request, so the supervisor repeats it until the job has ended; a repetition does not
+  // disturb a rank that is saving.
   virtual void ask_to_end() = 0;
   // Kills every process of the job, and returns when they are gone.
   virtual void kill() = 0;
@@ -54,9 +55,9 @@ class Job {
   virtual int64_t saved_step() = 0;  // of the newest checkpoint; -1 if there is none
 
   virtual double now_s() = 0;  // a steady clock
-  // Waits this long, or less if the user tells the supervisor to end.
+  // Waits this long, or less if the user asks the supervisor to end.
   virtual void pause(double seconds) = 0;
-  virtual int signals() = 0;  // how often the user told the supervisor to end
+  virtual int signals() = 0;  // number of times that the user asked the supervisor to end
 };
 
 }  // namespace ingot

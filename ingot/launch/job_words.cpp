@@ -78,8 +78,8 @@ std::optional<Incident> signalled(std::string_view line) {
   return std::nullopt;
 }
 
-// Returns the operation that is under way, of the last ones of all groups:
-// "world: in all_reduce 'loss' (number 7) for 5 s".
+// Returns the operation that is in progress: "world: in all_reduce 'loss' (number 7) for 5 s"; empty if there
+// is none. board: the last operation of every group.
 std::string current_operation(const std::string& board) {
   for (size_t begin = 0; begin < board.size();) {
     const size_t end = std::min(board.find("; ", begin), board.size());

@@ -1,5 +1,5 @@
-// LocalJob: a job whose launcher (mpirun, srun), or whose only process, is a child of this process. Its ranks
-// may run on other machines that share the run's folder.
+// LocalJob is a job whose launcher (mpirun, srun), or whose only process, is a child of this process. Its
+// ranks may run on other machines that share the run's folder.
 #pragma once
 
 #include <atomic>
@@ -41,8 +41,8 @@ struct LocalJobOptions {
 
 class LocalJob : public Job {
  public:
-  // signals: counts how often the user told the program to end. say: prints a line for the user. REQUIRES: the
-  // process has no other children.
+  // signals: number of times that the user asked the program to end. say: prints a line for the user.
+  // REQUIRES: the process has no other children.
   LocalJob(LocalJobOptions options, const std::atomic<int>& signals,
            std::function<void(const std::string& line)> say);
   ~LocalJob() override;

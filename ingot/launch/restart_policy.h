@@ -10,7 +10,7 @@
 
 namespace ingot {
 
-// How an attempt ended that did not reach the end of the run.
+// AttemptEnd describes the end of an attempt that did not complete the run.
 struct AttemptEnd {
   Incident incident;
   bool has_step = false;    // it finished a step

@@ -20,17 +20,18 @@ class Supervisor {
              std::function<void(const std::string& line)> say)
       : job_(job), log_(log), policy_(most_restarts), say_(std::move(say)) {}
 
-  // Returns the exit code: 0 if the run is complete, kExitInterrupted (75) if it was told to end and has saved,
-  // otherwise that of the failure after which it gave up.
+  // Runs the job to its end. Returns the exit code: 0 if the run is complete, kExitInterrupted (75) if the
+  // user asked it to end and it has saved, otherwise the code of the failure after which the supervisor gave
+  // up.
   int run();
 
  private:
-  // What the signs of one attempt have shown so far.
+  // Watch holds what the signs of life of one attempt have shown so far.
   struct Watch {
-    double last_look_s = 0, last_change_s = 0;  // when the leading rank's sign last changed
+    double last_look_s = 0, last_change_s = 0;  // last_change_s: when the leading rank's sign last changed
     std::vector<RankSign> signs;                // the newest of each rank
     std::optional<RankSign> lead;               // that of rank 0
-    std::optional<RankSign> gone;               // the first rank whose process vanished while the job went on
+    std::optional<RankSign> gone;               // the first rank that vanished while the job still ran
     double gone_s = 0;
     bool has_step = false;  // the attempt finished a step
   };

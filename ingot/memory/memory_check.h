@@ -22,19 +22,21 @@ struct MemoryLimits {
 // Returns the limits of this process, and of its current device if the run uses one.
 MemoryLimits memory_limits(Device device);
 
-// kMemory error if the ranks of one machine, or of one device, need more memory together than is
-// available. The error names the largest items and the cheapest changes of the configuration that fit,
-// each tried with the same plan. With train.overcommit nothing is thrown, and the error's text is
-// returned; otherwise the result is empty. All ranks must call it and have the same outcome.
+// Throws a kMemory error if the ranks of one machine, or of one device, together need more memory than is
+// available. The error names the largest items and the cheapest changes of the configuration that fit, each
+// tried with the same plan. With train.overcommit it returns the error's text and throws nothing. Returns an
+// empty text if the memory suffices. All ranks must call it and have the same outcome.
 std::string check_memory(const RunConfig& config, const Mesh& mesh, const MemoryLimits& limits);
 
-// Returns why memory does not allow a copy of the state for checkpoints beside training; empty if it does, or if
-// the run makes no such copy. All ranks must call it and have the same outcome.
+// Returns why memory does not allow the copy of the state from which checkpoints are written while training
+// continues; empty if it does, or if the run makes no such copy. All ranks must call it and have the same
+// outcome.
 std::string no_room_for_copy(const RunConfig& config, const Mesh& mesh, const MemoryLimits& limits);
 
-// kMemory error if `bytes` more than are allocated now do not fit into the host's memory and its swap.
+// Throws a kMemory error if `bytes` more than are allocated now do not fit into the host's memory and its
+// swap.
 void require_memory(uint64_t bytes, std::string_view what, const MemoryFiles& files = {});
-// kMemory error if they do not fit into the memory of the current device.
+// Throws a kMemory error if they do not fit into the memory of the current device.
 void require_device_memory(uint64_t bytes, std::string_view what);
 
 }  // namespace ingot

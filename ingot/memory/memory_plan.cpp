@@ -125,8 +125,9 @@ uint64_t batch_bytes(const BatchShape& shape) {
   return unsigned_of(shape.batch * shape.context) * sizeof(int32_t) * tensors;
 }
 
-// Returns the size of the copy of the weights and the optimizer state that this rank makes to write them beside
-// training; replicas of a shard divide it among themselves (checkpoint/saved_state.h).
+// Returns the size of this rank's copy of the weights and the optimizer state, from which a checkpoint is
+// written while training continues. Replicas of a shard divide the copy among themselves
+// (checkpoint/saved_state.h).
 uint64_t state_copy_bytes(const Trainer& trainer) {
   TrainingStore& params = *trainer.layout().params;
   double bytes = 0;

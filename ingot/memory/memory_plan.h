@@ -39,10 +39,11 @@ struct MemoryPlan {
   std::string largest(size_t count) const;
 };
 
-// Plans the memory of one rank of a mesh. It needs no other ranks and no device. A model.vocab of 0 is taken from
-// data.tokenizer. Missing files count as empty. Throws what the trainer would throw for an invalid configuration.
-// With groups that know nothing of the other ranks, distributed Muon over shards plans too little scratch, since its
-// buffers are as large as the largest shard of any rank; plan_rank_memory() (plan/plan.h) lets the ranks tell each other.
+// Plans the memory of one rank of a mesh. It needs no other ranks and no device. A model.vocab of 0 is taken
+// from data.tokenizer. Missing files count as empty. Throws what the trainer would throw for an invalid
+// configuration. With groups that know nothing of the other ranks, the plan has too little scratch for
+// distributed Muon over shards, whose buffers are as large as the largest shard of any rank.
+// plan_rank_memory() (plan/plan.h) avoids this: it lets the ranks exchange their sizes.
 MemoryPlan plan_memory(const RunConfig& config, const MeshShape& shape = {}, int rank = 0,
                        const Mesh::MakeGroup& make_group = planned_communicator);
 

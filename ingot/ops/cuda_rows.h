@@ -71,8 +71,8 @@ struct RawRowTile {
   }
 };
 
-// How rows of C elements are divided: a warp or a block of kGroup threads per row, kPacks packs of
-// kWidth elements per thread.
+// RowShape divides a row of C elements among kGroup threads, a warp or a block. Each thread has kPacks
+// packs of kWidth elements.
 template <int kWidth_, int kGroup_, int kPacks_>
 struct RowShape {
   static constexpr int kWidth = kWidth_, kGroup = kGroup_, kPacks = kPacks_;

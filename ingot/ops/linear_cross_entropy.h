@@ -32,7 +32,8 @@ namespace ingot {
 enum class HeadKind { kDense, kChunked, kRecompute };
 // kCompute: the dtype of x, which the caller resolves.
 enum class HeadPrecision { kCompute, kF32, kBf16, kF16, kFp8 };
-// How dw is accumulated over the chunks of one call: plain f32, or compensated (Kahan 1965).
+// HeadAccumulation is the method of summing dw over the chunks of one call: plain f32, or compensated
+// (Kahan 1965).
 enum class HeadAccumulation { kF32, kKahan };
 // kStatic: x and w have fixed scales, and the gradient has fp8_head_gradient_scale. kCurrent: each
 // tensor is scaled by fp8_scale of its amax, the gradient chunk by chunk (kRecompute: tile by tile).

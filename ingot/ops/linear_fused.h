@@ -12,7 +12,7 @@
 
 namespace ingot {
 
-// What is added to a product; each may be empty.
+// LinearTerms holds the terms that are added to a product; each may be empty.
 struct LinearTerms {
   Tensor bias = {};     // (N) f32
   Tensor rounded = {};  // (N) scratch of y's dtype, from which a CUDA device's product reads the bias

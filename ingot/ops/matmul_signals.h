@@ -1,4 +1,4 @@
-// How the library for f32 products affects signal handlers.
+// Detects versions of the library for f32 products that disturb signal handlers.
 #pragma once
 
 namespace ingot {

@@ -1,5 +1,5 @@
-// Where the elements of a shard, or of a whole parameter, lie in the parameter, for kernels (on the CPU:
-// optim/shard_rows.h). For .cu files only.
+// ShardPlaces maps the elements of a shard, or of a whole parameter, to their places in the parameter, for
+// kernels (on the CPU: optim/shard_rows.h). For .cu files only.
 #pragma once
 
 #include <algorithm>

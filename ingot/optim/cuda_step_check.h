@@ -16,7 +16,7 @@ struct RankCounts {
   bool squares = true, losses = true;
 };
 
-// What one rank knows about a step.
+// RankSums holds the sums of one rank for a step.
 struct RankSums {
   double squares;                         // sum over its gradients
   double loss;                            // sum over the micro-batches

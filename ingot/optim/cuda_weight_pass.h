@@ -16,8 +16,9 @@
 
 namespace ingot::cuda::weights {
 
-// Where the elements of a shard lie in the parameter: element i is element `begin + i` or, if the shard is scattered, where
-// its rectangle says. A pack of elements needs scattered.is_wide, by which it lies in one block of random words.
+// RoundingPlaces maps element i of a shard to its index in the parameter: `begin + i` or, if the shard is
+// scattered, the place that its rectangle gives. Packs of a scattered shard need scattered.is_wide, so that
+// each lies in one block of random words.
 struct RoundingPlaces {
   int64_t begin = 0, columns = 0;  // columns of the parameter; 0 unless the shard is scattered
   ShardPlaces scattered = {};
@@ -124,8 +125,8 @@ __device__ __forceinline__ void finish_pack(const Pass& a, int64_t i, const Floa
   write_weights(a, i, w);
 }
 
-// Each thread of the pass's block updates W elements, from i on, by move.at<W>(pass, i, w, g). A move that does not read g
-// says so in kReadsGradient.
+// Each thread of the pass's block updates W elements, from i on, by move.at<W>(pass, i, w, g). A move that
+// does not read g sets kReadsGradient to false.
 template <int W, typename Move>
 __device__ __forceinline__ void update_block(const Pass& a, const Move& move, int64_t block) {
   const int64_t i = (block * kThreads + threadIdx.x) * W;

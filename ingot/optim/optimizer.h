@@ -73,8 +73,8 @@ class Optimizer {
   // its block. Other rules let them through into the weights.
   int64_t non_finite_gradients() const { return non_finite_; }
 
-  // Which other ranks hold the same values of a state: none, those with the same shard of the parameter,
-  // or all with any shard of it.
+  // ReplicaScope names the other ranks that hold the same values of a state: none, those with the same shard
+  // of the parameter, or all with any shard of it.
   enum class ReplicaScope { kNone, kReplicas, kShardGroup };
   struct State {
     std::string name;    // "m.blocks.0.attention.qkv.weight"
@@ -142,7 +142,7 @@ class Optimizer {
   // Numbers that ranks combine, by [takes_maxima][turn].
   template <typename T>
   using ByTurn = std::array<std::array<T, 2>, 2>;
-  // What the current step knows about a parameter.
+  // ParamStep holds a parameter's data of the current step.
   struct ParamStep {
     RuleStep inputs;
     Prepared prepared;
@@ -188,7 +188,7 @@ class Optimizer {
   Tensor wanted_totals(size_t param) const;
   void read_totals(Stream& stream);
 
-  // Memory that a device needs besides the state and the scratch.
+  // OnDevice holds the memory that a device needs in addition to the state and the scratch.
   struct OnDevice {
     Arena memory, pinned;
     Tensor ranges = {}, host_ranges = {};    // the gradients'; (params, sizeof(SquareRange)) u8

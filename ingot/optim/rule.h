@@ -73,8 +73,8 @@ struct RuleStep {
   bool wants_totals = false;
 };
 
-// What the numbers of a state belong to. For a shard, a rank holds those of its elements or blocks; the
-// numbers of the whole parameter are on every rank.
+// StateScope is the part of a parameter to which each number of a state belongs. For a shard, a rank holds
+// the numbers of its elements or blocks; the numbers of the whole parameter are on every rank.
 enum class StateScope { kElement, kBlock, kWhole };
 
 // A tensor of a rule's state for one parameter; it is zero before the first step.
@@ -113,7 +113,7 @@ struct Prepared {
   SharedNumbers numbers = {};  // the combined numbers, which an update on a device reads itself
 };
 
-// What a rule needs before it can update a parameter.
+// RuleNeeds lists the steps and the memory that a rule needs before it can update a parameter.
 struct RuleNeeds {
   bool is_whole = false;     // prepare must run on all elements of this rank first
   size_t scratch_bytes = 0;  // what prepare needs, or a matrix rule's orthogonalise
@@ -161,7 +161,8 @@ class MatrixRule : public UpdateRule {
   virtual double flops(const OptimParam& param) const = 0;
 };
 
-// What updates a parameter on a device: with totals (optim/cuda_update.h), or without.
+// DeviceUpdate holds the arguments of DeviceRule::update for one parameter. totals: those of
+// optim/cuda_update.h, or empty.
 struct DeviceUpdate {
   const ParamState& p;
   const RuleStep& step;

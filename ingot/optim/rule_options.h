@@ -1,5 +1,5 @@
 // The options of update rules. Each rule declares its options once, in the rule's file: a plain struct with
-// the defaults, and beside it a table of its fields.
+// the defaults and a table of its fields.
 //
 //   struct Options {
 //     double beta1 = 0.9, update_clip = 1;

@@ -1,4 +1,4 @@
-// Where the elements of a shard lie in the whole parameter.
+// Maps the elements of a shard to rows and columns of the whole parameter.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// A list of types, for the list of rules (optim/rules/rule_list.h).
+// TypeList is a list of types, and Joined concatenates such lists. optim/rules/rule_list.h uses both.
 #pragma once
 
 #include <type_traits>

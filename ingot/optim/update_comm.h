@@ -36,8 +36,8 @@ class MatrixWork {
 
 class UpdateComm {
  public:
-  // Which state of a task this rank must hold: that of its elements, which prepare reads, and that of the
-  // whole matrix, which compute reads.
+  // Keeps names the state of a task that this rank must hold: that of its elements, which prepare reads, and
+  // that of the whole matrix, which compute reads.
   struct Keeps {
     bool elements = true, whole = true;
   };

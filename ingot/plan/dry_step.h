@@ -1,5 +1,5 @@
-// Records what the ranks of a job do in a training step, without computing it: the trainer itself is built
-// for every rank and runs a step on addresses without memory (plan/step_record.h).
+// Records the operations of the ranks of a job in a training step without computing them. The real trainer is
+// built for every rank and runs a step on addresses without memory (plan/step_record.h).
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@
 
 namespace ingot {
 
-// What ranks know of each other that a single one cannot find out.
+// KnownToRanks holds what a rank knows of the others and cannot find out alone.
 struct KnownToRanks {
-  PlanBoard* board = nullptr;           // borrowed; what the other ranks have told (tell_others)
+  PlanBoard* board = nullptr;           // borrowed; the inputs of the other ranks (tell_others); may be null
   std::vector<double> unit_costs = {};  // for the cuts of stages (parallelize)
 };
 
-// Returns what makes the groups of a rank for a plan. They are recorded; with a board, the ranks tell each other by it.
-// All arguments are borrowed by the groups and by the result.
+// Returns the function that makes the groups of a rank for a plan. The recorder records their operations.
+// With a board, the ranks exchange their inputs through it. The groups and the result borrow all arguments.
 Mesh::MakeGroup recorded_groups(StepRecorder& recorder, const RunConfig& config, const MeshShape& shape,
                                 int rank, PlanBoard* board);
 
@@ -32,12 +32,14 @@ StepRecord record_step(const RunConfig& config, const MeshShape& shape, int rank
 std::string text_of_programs(const RunConfig& config, const MeshShape& shape, int rank,
                              const KnownToRanks& known = {});
 
-// Constructs the trainer of a rank and notes what it tells the others meanwhile. What it tells may depend on
-// what it hears, so the ranks are called in rounds; two rounds are enough for distributed Muon.
+// Constructs the trainer of a rank and notes on known.board what the rank sends to the others meanwhile. This
+// may depend on what it receives, so the caller calls it for all ranks in rounds; two rounds are enough for
+// distributed Muon.
 void tell_others(const RunConfig& config, const MeshShape& shape, int rank, const KnownToRanks& known);
 
-// The same for steps that this machine computes for about time_s, on a text of zeros and without the other
-// ranks; at least three steps. Times are medians over the steps. REQUIRES: train.device is the CPU.
+// Returns the same record of steps that this machine really computes, for about time_s seconds and at least
+// three steps, on a text of zeros and without the other ranks. Times are medians over the steps. REQUIRES:
+// train.device is the CPU.
 StepRecord measure_step(const RunConfig& config, const MeshShape& shape, int rank, double time_s,
                         const KnownToRanks& known = {});
 

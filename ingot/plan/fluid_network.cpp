@@ -80,7 +80,8 @@ void FluidNetwork::find_component(int start) {
     }
 }
 
-// Raises the rates of all flows together. Those that load a full resource stop there, and the others go on.
+// Raises the rates of all flows together. A flow keeps its rate once it loads a full resource; the others
+// rise further.
 void FluidNetwork::fill() {
   for (const int r : component_resources_) {
     resource(r).used = resource(r).weight = 0;

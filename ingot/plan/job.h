@@ -1,4 +1,4 @@
-// Job: the programs of all ranks in a step, made from recordings of the ranks that differ.
+// Makes the programs of all ranks of a job in a step from recordings of the ranks that differ.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,8 @@ struct JobRecord {
 // same work: those of one stage, or single ranks where the owners of whole matrices (distributed Muon) differ.
 std::vector<int> rank_classes(const RunConfig& config, const MeshShape& shape);
 
-// Lets the ranks tell each other what their work depends on. Does nothing unless distributed Muon divides whole matrices.
+// Collects on known.board the inputs of all ranks on which their work depends. Does nothing unless
+// distributed Muon divides whole matrices.
 void tell_all_ranks(const RunConfig& config, const MeshShape& shape, const KnownToRanks& known);
 
 // Records a step of every class. config.model.vocab must be set. unit_costs: as in KnownToRanks.

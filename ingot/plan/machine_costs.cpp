@@ -123,7 +123,7 @@ MeasuredForm measured_form(const RunConfig& config) {
   c.train.grad_accum =
       std::min(config.train.grad_accum, std::max<int64_t>(2 * ranks, 2 * config.parallel.pp));
   c.train.batch_ramp.clear();
-  // What does not change the operations must not make another file in the cache.
+  // Settings that do not change the operations are reset, so that they do not make another file in the cache.
   c.preset.clear();
   c.data = {};
   c.schedule = {};

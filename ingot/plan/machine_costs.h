@@ -1,5 +1,5 @@
-// The costs of operations on this machine: measured on a smaller form of the run's own model, once, and kept
-// in a cache.
+// Measures the costs of operations on this machine, once, on a smaller form of the run's own model, and keeps
+// them in a cache.
 #pragma once
 
 #include <filesystem>
@@ -20,8 +20,8 @@ struct MeasuredForm {
 // micro-batch that takes about a second.
 MeasuredForm measured_form(const RunConfig& config);
 
-// How the ranks share the machine: each has so many threads, and so many of them measure at the same time,
-// since they share cores, caches and memory.
+// Sharing describes how the ranks share the machine: `threads` is the number of threads of each, and `ranks`
+// of them measure at the same time, because they share cores, caches and memory.
 struct Sharing {
   int threads = 1, ranks = 1;
 };

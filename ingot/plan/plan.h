@@ -38,7 +38,7 @@ struct RankMemory {
 // The memory of all ranks (plan_memory), in the order of the first rank with it.
 std::vector<RankMemory> plan_rank_memory(const RunConfig& config);
 
-// Where a run is planned.
+// PlanTarget describes the hardware that a run is planned for.
 struct PlanTarget {
   Hardware hardware;
   bool is_machine = false;      // this machine, whose operations are measured

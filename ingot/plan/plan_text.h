@@ -1,4 +1,4 @@
-// A plan as text, as JSON, as a Chrome trace and as a picture.
+// Renders a plan as text, as JSON, as a Chrome trace and as a picture.
 #pragma once
 
 #include <string>
@@ -8,12 +8,13 @@
 namespace ingot {
 
 std::string plan_text(const Plan& plan, const PlanTarget& target);
-// One JSON object; docs/planning.md has its fields.
+// Returns one JSON object, whose fields docs/planning.md describes.
 std::string plan_json(const Plan& plan, const PlanTarget& target);
-// The timelines that the plan keeps, for chrome://tracing or ui.perfetto.dev: a process per rank, with one
-// track for its computing and waiting and one for its operations.
+// Returns the timelines that the plan keeps, for chrome://tracing or ui.perfetto.dev: a process per rank,
+// with one track for its computing and waiting and one for its operations.
 std::string plan_trace(const Plan& plan);
-// An SVG picture: the memory of each class of ranks by arena, and the timelines that the plan keeps.
+// Returns an SVG picture of the memory of each class of ranks by arena, and of the timelines that the plan
+// keeps.
 std::string plan_picture(const Plan& plan, const PlanTarget& target);
 
 }  // namespace ingot

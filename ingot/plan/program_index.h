@@ -1,4 +1,5 @@
-// What the simulation must know about a program before it runs: which operations its waits are for.
+// ProgramIndex tells the simulation, before it runs a program, which operations the waits of the program are
+// for.
 #pragma once
 
 #include <vector>

@@ -7,9 +7,9 @@
 
 namespace ingot {
 
-// Returns a table: the step, how it divides into busy, exposed and idle time (mean, and the ranks with the least and
-// the most idle time), and for each kind of operation its count, bytes, time per rank and how much of it is hidden.
-// title: "1F1B, 8 ranks".
+// Returns a table of the step's time and of its busy, exposed and idle parts (the mean, and the ranks with
+// the least and the most idle time). For each kind of operation it has the count, the bytes, the time per
+// rank and the hidden part of that time. title: "1F1B, 8 ranks".
 std::string schedule_table(const ScheduleOutcome& outcome, const std::string& title);
 
 // Returns the lines of a Chrome trace (JSON array, chrome://tracing or ui.perfetto.dev) of one rank, in the form of

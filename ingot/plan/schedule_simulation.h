@@ -1,10 +1,10 @@
 // Runs the programs of all ranks of a job in virtual time, over the links of a cluster.
 //
-// A rank runs its operations one after the other. kCompute takes its seconds, and no resource but the rank.
-// kStart takes no time. kWait blocks until the operation has ended. An operation is ready when every rank of its
-// group (of a message: sender and receiver) has started it, and begins when it is ready and the one before it in its
-// group has ended. Then it takes its latency, and its bytes move at the rate that the fluid model gives them
-// (network.h, fluid_network.h).
+// A rank runs its operations one after the other. kCompute occupies the rank for its seconds, and no other
+// resource. kStart takes no time. kWait blocks until the operation between ranks has ended. Such an operation
+// is ready when every rank of its group (of a message: sender and receiver) has started it. It begins when it
+// is ready and the operation before it in its group has ended. It then takes its latency, and its bytes move
+// at the rate that the fluid model gives them (network.h, fluid_network.h).
 //
 // A rank's step is the sum of
 //   busy     it computes
@@ -74,9 +74,10 @@ struct ScheduleOptions {
   std::vector<int> timeline_ranks;
 };
 
-// Equal input gives equal output. Throws a kInternal error if ranks wait for each other forever or an operation never
-// begins (it names what each rank waits for), if the ranks of a group start different operations, or if a program
-// names a group, peer, name or ticket that does not exist.
+// Simulates one step of the job. Equal input gives equal output. Throws a kInternal error if ranks wait for
+// each other forever or an operation never begins (the error names the operation that each rank waits for),
+// if the ranks of a group start different operations, or if a program names a group, peer, name or ticket
+// that does not exist.
 ScheduleOutcome simulate_schedule(const RankPrograms& job, const Hardware& hardware,
                                   const ScheduleOptions& options = {});
 

@@ -1,6 +1,6 @@
-// StepRecord: the operations of one rank in a training step, as the real trainer performs them. The trainer
-// runs on addresses without memory (Backing::kAddresses), so its operations only say what they cost, and on
-// communicators that only note what is started and waited for.
+// StepRecord holds the operations of one rank in a training step, as the real trainer performs them. The
+// trainer runs on addresses without memory (Backing::kAddresses), so its operations only report their costs,
+// and on communicators that only note what is started and waited for.
 //
 // The same recording can be made of a step that computes; every operation then has the time that it took.
 #pragma once
@@ -55,8 +55,8 @@ struct StepRecord {
   double step_s = 0;  // of a step that computes: its time as a whole
 };
 
-// What the ranks of a plan tell each other while their trainers are constructed, so that a rank that is planned
-// again knows it: the inputs of each collective of a group, by rank.
+// PlanBoard keeps the inputs of each collective of a group, by rank, from the construction of the trainers of
+// a plan. A rank that is planned again can thus read what the other ranks send.
 class PlanBoard {
  public:
   // group: its name and its first world rank. call: the number of the collective in the group.
@@ -68,7 +68,7 @@ class PlanBoard {
   std::map<std::tuple<std::string, int, int>, std::vector<std::vector<std::byte>>> inputs_;
 };
 
-// What a planned group needs to know beyond its name, rank and size.
+// PlannedGroup holds the properties of a planned group other than its name, rank and size.
 struct PlannedGroup {
   Device reach = Device::kCpu;  // the device whose tensors can be operands
   PlanBoard* board = nullptr;   // borrowed; null if the ranks know nothing of each other

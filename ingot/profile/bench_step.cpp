@@ -173,8 +173,8 @@ std::string traced_step(Trainer& trainer, Loader& loader, double lr) {
   return timeline.chrome_trace("step");
 }
 
-// Evaluates batches of the steps' size, by turns with steps, and fills in the times of evaluation. On a device spans are
-// of the host alone, which does not wait for the work.
+// Evaluates batches of the steps' size, alternately with steps, and fills in the times of evaluation. Does
+// nothing on a device, where spans cover the host alone, which does not wait for the work.
 void time_evaluation(StepBench& result, Trainer& trainer, Steps& steps, const TokenSource& tokens,
                      const RunConfig& config) {
   if (config.train.device != Device::kCpu) return;

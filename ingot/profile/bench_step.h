@@ -15,12 +15,12 @@ namespace ingot {
 struct StepBench {
   std::string preset, dtype, engine;
   int64_t steps = 0, batch_size = 0, context = 0, parameters = 0;
-  double start_s = 0;            // from the call to the begin of the first step
-  double step_ms = 0;            // median
-  double tokens_per_s = 0;       // at the median
-  double matmul_ms = 0;          // mean per step, traced inside the steps
-  double products_alone_ms = 0;  // median of the same products, timed by themselves in this run
-  double evaluation_ms = 0;      // of a batch, by turns with steps (median); 0 on a device, like the next two
+  double start_s = 0;               // from the call to the begin of the first step
+  double step_ms = 0;               // median
+  double tokens_per_s = 0;          // at the median
+  double matmul_ms = 0;             // mean per step, traced inside the steps
+  double products_alone_ms = 0;     // median of the same products, timed by themselves in this run
+  double evaluation_ms = 0;         // of a batch, between steps (median); 0 on a device, like the next two
   double evaluation_blocks_ms = 0;  // outside the head (median)
   double forward_blocks_ms = 0;     // of a micro-batch of those steps, forward outside the head (median)
   double gflops = 0;                // model FLOPs per second

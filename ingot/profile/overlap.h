@@ -1,10 +1,10 @@
 // Measures how much of the communication between ranks is overlapped with computation, from a log of the
 // operations of some training steps (comm/comm_log.h).
 //
-// Some of it cannot be hidden in any order: sums that decide how the step continues (loss, norm), the
-// gather at the start of a step with shards, the last gradients of backward, and the first and last round
-// of distributed Muon. The rest can be hidden. If operations take t in total, the caller waits for w of it,
-// and u is the time of those that cannot be hidden, then
+// Some operations cannot be hidden in any order: sums that decide how the step continues (loss, norm), the
+// gather at the start of a step with shards, the last gradients of backward, and the first and last round of
+// distributed Muon. All others can be hidden. Let t be the time of all operations, w the part of t for which
+// the caller waits, and u the time of the operations that cannot be hidden. Then
 //   hidden = 1 - (w - u) / (t - u)
 #pragma once
 
@@ -26,7 +26,7 @@ struct Overlap {
   double hidden() const;    // in [0, 1]
 };
 
-// events: of `steps` steps in a layout of replicas and shards.
+// Returns the overlap of `events`, the operations of `steps` steps in a layout of replicas and shards.
 Overlap measure_overlap(const std::vector<CommLog::Event>& events, const ParallelConfig& layout,
                         int64_t steps);
 

@@ -1,10 +1,11 @@
 // auto_eval_tokens() decides how many tokens an evaluation predicts under eval.max_tokens = "auto".
 //
-// The forward pass of a token costs about a third of its training step. An evaluation takes at most an
-// eighth of the tokens that had been trained on when the first evaluation was due: about a twenty-fourth of
-// the training time, and less than a tenth if evaluation is slower than the forward pass of training. The
-// rule counts tokens and does not read a clock, so all evaluations of a run take the same tokens, and so do
-// those of a resumed run, on another machine or with another number of ranks.
+// An evaluation predicts at most an eighth of the number of tokens that had been trained on when the first
+// evaluation was due. The forward pass of a token costs about a third of its training step, so an evaluation
+// takes about a twenty-fourth of the training time, and less than a tenth even if it is slower than the
+// forward pass of training. The rule counts tokens and does not read a clock. All evaluations of a run
+// therefore predict the same tokens, and so do those of a resumed run, on another machine or with another
+// number of ranks.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ struct EvalBudget {
   int64_t text_tokens = 0;     // predicted tokens of the whole validation text
 };
 
-// An evaluation may always cost this many FLOPs: about a second on a processor core.
+// Number of FLOPs that an evaluation may always cost: about a second on a processor core.
 inline constexpr double kFreeEvalFlops = 5e10;
 
 // Returns the tokens of the evaluation, a multiple of batch_tokens; 0 means the whole text.

@@ -15,14 +15,15 @@ class GuardedStep {
   GuardedStep(RunState& run, RunSaver& saver, StepReporter& reporter)
       : run_(run), saver_(saver), reporter_(reporter), watch_(run) {}
 
-  // Called once the state is initialised or loaded, and before the first step.
+  // The caller calls it after the state is initialised or loaded, and before the first step.
   void begin() { watch_.state_changed(); }
-  // Called before the state is saved. Returns false if it was corrupt and the run is back at a checkpoint.
+  // Checks the state; the caller calls it before it saves the state. Returns false if the state was corrupt
+  // and the run is back at a checkpoint.
   bool is_sound();
 
-  // Submits the next step, and collects as many as are due. Returns false if a batch was skipped or the run
-  // is back before an earlier step; nothing is due then. may_abandon: a signal ends the step between two
-  // micro-batches.
+  // Submits the next step, and collects the steps that are due. Returns false if a batch was skipped or the
+  // run is back before an earlier step; no evaluation, sample or checkpoint is due then. may_abandon: a
+  // signal ends the step between two micro-batches.
   bool make(bool may_abandon);
   // Collects all steps in flight. Returns false if the run is back before an earlier step.
   bool drain();
@@ -49,7 +50,7 @@ class GuardedStep {
   RunSaver& saver_;
   StepReporter& reporter_;
   StateWatch watch_;
-  int corruptions_ = 0;  // found since the run last got further
+  int corruptions_ = 0;  // found since furthest_step_ last grew
   int64_t furthest_step_ = 0;
   std::deque<Submitted> submitted_;  // the steps in flight, oldest first
 };

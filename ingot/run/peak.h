@@ -6,9 +6,10 @@
 
 namespace ingot {
 
-// The rate of large square products in this dtype, of a matrix of random numbers with itself: on a CPU the best observed
-// one, on a GPU the median by its own events, because its clock falls under the load of a run. One measurement of a tenth
-// of a second can be off by a third (a cold processor, another busy process); the best of half a second is stable.
+// ProductPeak measures the rate of large square products in this dtype, of a matrix of random numbers with
+// itself. On a CPU it takes the best observed rate. On a GPU it takes the median by the GPU's own events,
+// because the GPU's clock falls under the load of a run. One measurement of a tenth of a second can be off by
+// a third (a cold processor, another busy process); the best of half a second is stable.
 class ProductPeak {
  public:
   explicit ProductPeak(DType dtype, Device device = Device::kCpu, bool is_tf32 = false)

@@ -25,7 +25,7 @@ struct ResumeChange {
 // not change the text.
 std::vector<ResumeChange> resume_changes(const RunConfig& before, const RunConfig& now);
 
-// Whether a run may continue on a text other than the one it began with.
+// Permission to continue a run on a text other than the one it began with.
 enum class OtherText { kRefused, kAccepted };
 
 // Hashes of the tokens of a run's streams (TokenSource::content_hash); older checkpoints have no val.

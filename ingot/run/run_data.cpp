@@ -24,7 +24,7 @@ BpeTrainConfig bpe_config_of(const DataConfig& config) {
   return bpe;
 }
 
-// Whether a run's validation part is loaded, or training data alone.
+// The parts of the data to load: training and validation data, or training data alone.
 enum class Val { kWanted, kNone };
 
 // Names as in llm.c and modded-nanogpt distinguish the splits: NAME_train_000001.bin, NAME_val_000000.bin.

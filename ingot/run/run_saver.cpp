@@ -238,7 +238,8 @@ void RunSaver::evaluated(double val_loss) {
 
 bool RunSaver::is_best_due() const { return best_due_.step == run_.steps_done(); }
 
-// The checkpoint of best_due_ is committed. If the link cannot be made, the run goes on: the checkpoint is saved anyway.
+// Makes the committed checkpoint of best_due_ the best one. If the link cannot be made, the run continues,
+// because the checkpoint itself is saved.
 void RunSaver::name_best() {
   run_.last.best = std::exchange(best_due_, {});
   if (!run_.is_lead()) return;

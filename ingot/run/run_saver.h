@@ -1,8 +1,8 @@
-// RunSaver saves a run's checkpoints: when one is due, and what happens if it cannot be written. All ranks
-// call each function alike, except where it says otherwise.
+// RunSaver saves a run's checkpoints. It decides when one is due, and handles one that cannot be written. All
+// ranks call each function together, except where its comment says otherwise.
 //
-// During a run a checkpoint is written beside the steps (checkpoint.async): save() begins it, and go_on() is called
-// between steps until it is committed. Never are two written at once.
+// During a run a checkpoint is written concurrently with the steps (checkpoint.async): save() begins it, and
+// go_on() is called between steps until it is committed. At most one is written at a time.
 #pragma once
 
 #include <optional>

@@ -47,8 +47,8 @@ RunState::RunState(const RunConfig& given, RunFolder& run_folder, bool is_resume
     start();
 }
 
-// Completes what is known beside the tokenizer by the files of the checkpoint or of the model that the run started from, if it
-// is their tokenizer.
+// Completes the tokenizer's side files from the folder of the checkpoint that the run resumes, or of the
+// model that it starts from, if the tokenizer is the one in that folder.
 void RunState::complete_side_files() {
   std::filesystem::path from;
   if (resumed && changes->keeps_tokenizer()) from = resumed->path;

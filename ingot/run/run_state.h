@@ -1,7 +1,7 @@
-// RunState holds what the parts of a session share while a run goes on. Its constructor starts a new run or
-// resumes one from its newest healthy checkpoint.
+// RunState holds what the parts of a session share during a run. Its constructor starts a new run or resumes
+// one from its newest healthy checkpoint.
 //
-// With several ranks each has its own, and all make the same calls: they first agree on whatever only one of
+// Each rank has its own RunState, and all ranks make the same calls. They first agree on whatever only one of
 // them can know (a signal, the clock, the newest good checkpoint).
 #pragma once
 
@@ -34,7 +34,8 @@ struct BestCheckpoint {
   double val_loss = std::numeric_limits<double>::infinity();
 };
 
-// Thrown by the constructor of RunState, on all ranks, if one of them is told to end while its text is read.
+// InterruptedStart is thrown by the constructor of RunState, on all ranks, if one of them is asked to end
+// while its text is read.
 struct InterruptedStart {};
 
 struct RunState {
@@ -53,10 +54,10 @@ struct RunState {
   RunPosition position() const;
   bool is_finished() const { return plan.is_finished(position()); }
   bool is_due(int64_t every) const { return every > 0 && steps_done() % every == 0; }
-  // Tells the time limit what the ranks do now, and leaves a sign of life that says so. work: as in
+  // Passes the phase that the ranks begin now to the time limit, and writes a heartbeat with it. work: as in
   // TimeLimit::begin.
   void begin_phase(TimeLimit::Phase phase, int64_t work = 1);
-  // Leaves a sign of life, if the last one is old enough.
+  // Writes a heartbeat if the last one is old enough.
   void beat();
   // Returns the newest checkpoint that rank 0 finds healthy, before the given step; only rank 0 reads every
   // byte. Damaged ones are reported.
@@ -82,7 +83,7 @@ struct RunState {
   RunPlan plan;
   Guard guard;
   RunLog log;
-  TrainerState saved;  // what the next checkpoint holds besides weights and optimizer
+  TrainerState saved;  // what the next checkpoint holds in addition to weights and optimizer
 
   struct Times {
     Clock::time_point start = Clock::now();
@@ -90,7 +91,7 @@ struct RunState {
     double spent_before_s = 0;  // time budget spent in earlier parts of the run
   } times;
 
-  // What was done last. A step of -1 stands for none.
+  // The last evaluation, save and sample. A step of -1 stands for none.
   struct Last {
     int64_t eval_step = -1, save_step = -1, sample_step = -1;
     std::optional<EvalResult> eval;

@@ -195,7 +195,7 @@ void Session::write_aside(const std::function<void()>& write) {
   }
 }
 
-// How much of each source of a mixture the run has used until its last checkpoint.
+// Returns how much of each source of a mixture the run has used until its last checkpoint.
 std::vector<MixUse> Session::mix_use() const {
   std::vector<MixUse> uses;
   const MixOrder& mix = run_.sampler.mix();

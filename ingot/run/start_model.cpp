@@ -22,7 +22,7 @@ constexpr std::array<std::string_view, 6> kFreeModelKeys = {"model.dropout",    
 // A model to start from, and where it comes from.
 struct Start {
   ModelConfig model;   // resolved
-  std::string source;  // the file that says so
+  std::string source;  // the file that describes the model
   std::string tokenizer;
   std::string folder;
 };

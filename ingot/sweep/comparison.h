@@ -1,6 +1,6 @@
-// Comparison is what several runs tell about each other: where their configurations differ, and by how much their
-// losses do, with intervals. Runs that differ only in train.seed form a group, and groups are compared with the first.
-// A repetition of a run stands in a group of its own.
+// Comparison holds the differences between several runs: the keys in which their configurations differ, and
+// the differences of their losses with intervals. Runs that differ only in train.seed form a group, and every
+// group is compared with the first. A repetition of a run forms a group of its own.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ struct LossDifference {
   std::string quantity;  // "val_loss", "val_bits_per_byte" or "train_loss"
   MeanInterval value;    // above 0: higher than the first group's
   std::string method;    // what the interval covers, as part of a sentence
-  // "lower", "higher", "not told apart", or empty without an interval.
+  // Returns "lower", "higher" or "not told apart"; empty if there is no interval.
   std::string verdict() const;
 };
 

@@ -73,7 +73,7 @@ Table differences_table(const Comparison& comparison) {
   return table;
 }
 
-// The number of characters on a terminal; UTF-8's continuation bytes take no place.
+// Returns the number of characters on a terminal; UTF-8's continuation bytes take no place.
 size_t width_of(const std::string& text) {
   return static_cast<size_t>(std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
 }
@@ -85,7 +85,8 @@ std::string cell_text(const std::string& value) {
              : text.substr(0, kWidestCell - 3) + "...";
 }
 
-// Columns beside each other, two blanks apart. Columns without any value are left out; the last is not shortened.
+// Returns the table as text, with two blanks between columns. Columns without any value are left out; the
+// last column is not shortened.
 std::string aligned(const Table& table) {
   std::vector<size_t> widths(table[0].size(), 0);
   for (size_t r = 1; r < table.size(); ++r)

@@ -1,4 +1,4 @@
-// What a comparison shows: text for terminals, report.html.
+// Renders a comparison as text for a terminal and as a page, report.html.
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace ingot {
 
-// Tables of runs, differing settings and differences, below the smoothed training losses over each other.
+// Returns a plot of the smoothed training losses, and below it the tables of runs, differing settings and
+// differences.
 std::string comparison_text(const Comparison& comparison);
 
 std::string comparison_html(const Comparison& comparison);

@@ -26,7 +26,7 @@ int64_t end_of_round(int64_t steps, int round, int rounds, double eta) {
 HalvingTargets halving_targets(const std::vector<HalvingRun>& runs, double eta, const LossAt& loss_at) {
   HalvingTargets targets{.steps = std::vector<int64_t>(runs.size()),
                          .is_stopped = std::vector<bool>(runs.size())};
-  std::map<size_t, double> losses;  // of the settings that go on: the sum over the seeds
+  std::map<size_t, double> losses;  // of the settings that continue: the sum over the seeds
   int64_t fewest = std::numeric_limits<int64_t>::max();
   for (const HalvingRun& run : runs) {
     losses[run.setting] = 0;

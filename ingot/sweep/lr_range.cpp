@@ -13,7 +13,8 @@ namespace {
 
 constexpr int64_t kFewestSteps = 20, kMostSteps = 1'000'000;
 
-// Losses above twice the first say nothing but that training has failed, and would drown those beside them.
+// Returns the losses, limited to twice the first one. A higher loss only shows that training has failed, and
+// would dominate its neighbours.
 std::vector<double> capped(const std::vector<double>& losses) {
   std::vector<double> capped = losses;
   for (double& loss : capped)
@@ -136,7 +137,7 @@ LrRange read_lr_range(const std::filesystem::path& run, const LrRangeSpec& spec)
 LinePlot lr_range_plot(const LrRange& range) {
   LinePlot plot{
       .title = "Loss while the learning rate grows", .x_label = "optimizer.lr", .y_label = "nats per token"};
-  // What lies beyond twice the first loss would flatten the rest of the curve.
+  // Losses beyond twice the first one would flatten the rest of the curve.
   plot.series.push_back(
       {.name = "loss", .x = range.rates, .y = capped(range.losses), .style = PlotStyle::kFaint});
   plot.series.push_back({.name = "smoothed", .x = range.rates, .y = range.smoothed});

@@ -1,4 +1,5 @@
-// RunResult is what the folder of a sweep's run says of it. A sweep keeps no other state of its runs.
+// RunResult is the state of one run of a sweep, read from the run's folder. A sweep keeps no other state of
+// its runs.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,8 @@
 namespace ingot {
 
 struct RunResult {
-  // "pending" (not begun), "running", "completed", "stopped" (at a step that it was told), "interrupted" (it has
-  // saved and can go on), "diverged" (its loss became non-finite), "failed".
+  // "pending" (not begun), "running", "completed", "stopped" (at the requested step), "interrupted" (it has
+  // saved and can continue), "diverged" (its loss became non-finite), "failed".
   std::string status = "pending";
   int64_t steps = 0, tokens = 0;
   std::optional<double> val_loss;         // of the last evaluation, nats per token

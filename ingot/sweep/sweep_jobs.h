@@ -1,4 +1,4 @@
-// How many runs of a sweep train at a time, and with how many threads each.
+// SweepJobs is the number of runs of a sweep that train at a time, and the number of threads of each.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,11 @@ struct SweepMachine {
   MemoryLimit memory;
 };
 
-// jobs: as the user asked, or 0. threads: those of an earlier call, which stay, or 0. Without either, as many runs
-// train as there are cores and memory for, and the cores are divided among them; train.threads, if set, is the number
-// of threads of each. Runs on a device take turns. kMemory error that names the setting if a run alone does not fit and
-// train.overcommit is not set; kUsage error if a run needs several ranks.
+// Returns the jobs of a sweep. jobs: the number that the user gave, or 0. threads: those of an earlier call,
+// which are kept, or 0, which stands for train.threads. If jobs is 0, as many runs train at a time as there
+// are cores and memory for; on a device, one. If the threads are then still 0, the cores are divided among
+// the runs. Throws a kMemory error that names the setting if a run alone does not fit and train.overcommit is
+// not set, and a kUsage error if a run needs several ranks.
 SweepJobs plan_jobs(const SweepSpec& spec, const std::vector<SweepRun>& runs, int jobs, int threads,
                     const SweepMachine& machine);
 

@@ -1,4 +1,4 @@
-// What a sweep shows to people: a plot per key, and report.html.
+// Renders the results of a sweep for people: a plot per key, and report.html.
 #pragma once
 
 #include <string>
@@ -9,8 +9,9 @@
 
 namespace ingot {
 
-// One plot per varied key: the mean validation loss over its values with 95 % intervals over the seeds, a line for each
-// setting of the other keys. Of more than six lines, it draws those with the lowest losses.
+// Returns one plot per varied key: the mean validation loss over the key's values with 95 % intervals over
+// the seeds, and a line for each setting of the other keys. Of more than six lines, it draws those with the
+// lowest losses.
 std::vector<LinePlot> sweep_plots(const SweepSpec& spec, const SweepResult& result);
 
 std::string sweep_report(const SweepRecord& record, const std::vector<SweepRun>& runs,

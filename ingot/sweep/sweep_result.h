@@ -1,5 +1,5 @@
-// SweepResult is the verdict of a sweep: a mean and an interval for every setting, the best one, what cannot be told
-// apart from it, and the optimum of every key.
+// SweepResult is the verdict of a sweep: a mean and an interval for every setting, the best setting, those
+// that cannot be distinguished from it, and the optimum of every key.
 #pragma once
 
 #include <cstddef>

@@ -92,7 +92,7 @@ void SweepRunner::judge_end(size_t run, const Child& child, int code) {
     result.exit_code = code;
     result.error = last_error(errors(run));
     constexpr int kSignal = 128;
-    if (code > kSignal && is_ending_)  // the child was told to end before it could save anything
+    if (code > kSignal && is_ending_)  // the child was asked to end before it could save anything
       result.status = "interrupted";
     else if (code > kSignal)
       result.error =

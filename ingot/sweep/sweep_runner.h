@@ -33,7 +33,7 @@ class SweepRunner {
   enum class End { kComplete, kInterrupted, kOutOfBudget };
 
   // Reads the results of earlier calls. Runs that failed are tried again. The references must outlive this object.
-  // Once `is_interrupted` is set, no run begins, and those that train are told to save.
+  // Once `is_interrupted` is set, no run begins, and those that train are asked to save and end.
   SweepRunner(const SweepSpec& spec, const std::vector<SweepRun>& runs, const SweepOptions& options,
               Console& console, const std::atomic<bool>& is_interrupted);
 

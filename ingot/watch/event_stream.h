@@ -1,5 +1,5 @@
-// EventStream is what one open page has been told about the runs, and what it is told next, as server-sent
-// events:
+// EventStream sends the state of the runs to one open page as server-sent events. It remembers what the page
+// has received, and sends only what is new:
 //   runs     runs_json, when it has changed, at most once a second
 //   snapshot snapshot_json, the curves of a run so far: first, and whenever its metrics.jsonl was cut back
 //   lines    lines_json, the lines that were appended since
@@ -32,7 +32,7 @@ class EventStream {
     int64_t line = 0, event = 0;
     bool is_whole = false;     // the snapshot had everything that the file held
     double snapshot_s = -1e9;  // when it was sent
-    double samples_s = -1e9;   // when they were looked for
+    double samples_s = -1e9;   // when new samples were last looked for
     bool has_samples = false;  // they were sent once
     std::vector<std::string> samples = {};
   };
@@ -44,7 +44,7 @@ class EventStream {
   std::vector<size_t> wanted_;
   std::map<size_t, Told> told_;
   std::string told_runs_;
-  double runs_s_ = -1e9;  // when they were compared with what was told
+  double runs_s_ = -1e9;  // when runs_json was last compared with told_runs_
   bool is_behind_ = false;
 };
 

@@ -30,10 +30,10 @@ class LineTail {
 
   explicit LineTail(std::filesystem::path path) : path_(std::move(path)) {}
 
-  // What poll() found besides lines.
+  // A change of the file that poll() found, other than new lines.
   enum class Change {
     kNone,
-    kStartedAnew,  // the file is another one, is shorter, or has gone; the following lines are its first ones
+    kStartedAnew,  // the file is another one, is shorter, or has gone; the next lines are its first ones
   };
   using Visit = std::function<void(std::string_view line, uint64_t offset)>;
 

@@ -1,5 +1,5 @@
-// RunView is a run as its folder shows it to a reader: its status, and its metrics as far as they were read.
-// It opens regular files of the folder only and follows no link inside it.
+// RunView is a reader's view of a run's folder: the run's status, and the metrics that were read so far. It
+// opens only regular files of the folder and follows no link inside it.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class RunView {
   std::optional<int64_t> total_steps() const {
     return total_steps_;
   }                                                            // nullopt if time or tokens end the run
-  bool has_ended() const;                                      // true if the process cannot go on by itself
+  bool has_ended() const;                                      // true if the run's process has ended
   const std::string& incidents() const { return incidents_; }  // a summary; empty without incidents
 
   // Reads at most `most_bytes` of new lines.

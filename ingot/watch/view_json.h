@@ -1,5 +1,5 @@
-// What the page of `ingot serve` asks for, as JSON. Numbers that are not finite are null, and bytes that are not
-// UTF-8 are replaced.
+// Writes the JSON that the page of `ingot serve` requests. Numbers that are not finite become null, and bytes
+// that are not UTF-8 are replaced.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kSampleLines = 5;
 constexpr int kLeastPlotRows = 4;
-constexpr int kPlotFrame = 4;  // lines of a plot besides its rows: title, axis, its labels, and an empty line
+constexpr int kPlotFrame = 4;      // lines of a plot outside its rows: title, axis, its labels, an empty line
 constexpr int kLabelCells = 14;    // of the y axis
 constexpr size_t kMostCurves = 5;  // render_text has five marks
 

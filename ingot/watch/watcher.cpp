@@ -97,7 +97,7 @@ class Watcher {
         next_s = clock_s() + kStatusPause_s;
       }
     }
-    // What was watched stays readable above the shell's next prompt.
+    // The last lines of the runs stay readable above the shell's next prompt.
     for (size_t i = 0; i < runs_.size(); ++i) terminal_.write(watch_line(runs_.run(i), unix_now_s()) + "\n");
   }
 

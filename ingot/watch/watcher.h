@@ -1,4 +1,4 @@
-// The loop of `ingot watch`: shows runs until they have ended.
+// Runs the loop of `ingot watch`, which shows runs until they have ended.
 #pragma once
 
 #include "ingot/console/terminal.h"
@@ -11,13 +11,16 @@ struct WatchOptions {
   const std::atomic<bool>* is_told_to_end = nullptr;
 };
 
-// Redraws a screen on a terminal, and prints lines elsewhere. Returns when every run has ended, told by
-// its record: at once if it was completed, and otherwise a few seconds later, because a supervisor may start it again.
-// Returns 0 if all runs were completed or stopped; otherwise the code of the first that was not: its exit code if it
-// failed, 75 if it was interrupted, 1 if it died, and 75 if watching was told to end before.
+// Redraws a screen on a terminal, and prints lines elsewhere. Returns when the records of all runs show that
+// they have ended: at once for completed runs, and a few seconds later for others, because a supervisor may
+// start them again.
+//
+// Returns 75 if watching was asked to end before that. Otherwise returns 0 if all runs were completed or
+// stopped, or the code of the first run that was not: its exit code if it failed, 75 if it was interrupted, 1
+// if it died.
 int watch_runs(RunSet& runs, Terminal& terminal, const WatchOptions& options);
 
-// The part of it that a run that has ended contributes.
+// Returns the code of one run that has ended, by the same rule.
 int exit_code_of(const RunView& run);
 
 }  // namespace ingot

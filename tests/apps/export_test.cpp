@@ -70,7 +70,7 @@ TEST_F(Export, WritesTheScalingOfRotaryPositions) {
                                HasSubstr("blk.0.post_ffw_norm.weight")));
 }
 
-// A model with these biases was written as llama, whose readers beside llama.cpp drop them.
+// Seen: a model with these biases was written as llama, and readers of llama other than llama.cpp drop them.
 TEST_F(Export, BiasesGoToAnArchitectureWhoseReadersReadThem) {
   const auto exported = [&](const std::string& settings) {
     const Ended ended = run_line("export " + trained("tiny-llama", settings) + " --gguf m.gguf");

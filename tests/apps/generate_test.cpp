@@ -36,7 +36,7 @@ class GenerateTest : public ProgramInFolder {
   }
 };
 
-// Each prompt has the text that it has alone, in the order given, however many are under way.
+// Each prompt gets the same text as alone, in the order given, however many are generated at the same time.
 TEST_F(GenerateTest, SeveralPromptsGiveTheTextsOfEachAlone) {
   const std::vector<std::string> prompts{"line 4", "a text, and much more of it", "9"};
   std::vector<std::string> all{"--seed", "5"};

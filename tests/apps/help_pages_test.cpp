@@ -13,7 +13,7 @@ using testing::Not;
 
 class HelpPages : public AttackTest {
  protected:
-  // What bash offers for the last word of a line.
+  // Returns what bash offers for the last word of a line.
   std::string completed(const std::string& line) const {
     return bash("source <($ingot completion bash)\ncompopt() { :; }\nCOMP_WORDS=(" + line +
                 ")\nCOMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n_ingot\necho \"${COMPREPLY[*]}\"")

@@ -1,4 +1,5 @@
-// What comes into the program from other places, and what it makes of it: texts and side files of models, bits per byte, samples.
+// Tests of data from other places and of what the program makes of it: texts and side files of models, bits
+// per byte, samples.
 #include <gmock/gmock.h>
 
 #include <cmath>

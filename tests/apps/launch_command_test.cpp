@@ -1,4 +1,4 @@
-// Tests of `ingot launch`: real processes are killed, stopped and told to end.
+// Tests of `ingot launch`: real processes are killed, stopped and asked to end.
 #include <algorithm>
 #include <map>
 

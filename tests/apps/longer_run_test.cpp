@@ -1,5 +1,6 @@
-// Seen: a finished run with a cosine that was made longer went on with 6 times its learning rate, and nothing said so. Wanted: resume
-// says both rates, warns of a jump, and names the rate with which it goes on from where it was.
+// Seen: a finished run with a cosine schedule was made longer. It continued with 6 times its learning rate,
+// and no message reported this. Wanted: a resumed run prints both rates, warns of a jump, and names the
+// optimizer.lr with which the rate continues without a jump.
 #include <regex>
 
 #include "tests/regress/attack_fixture.h"

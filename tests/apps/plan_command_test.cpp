@@ -42,7 +42,7 @@ class PlanCommand : public ::testing::Test {
     return result;
   }
 
-  // Returns the object that --json prints, without what is said on stderr beside it.
+  // Returns the object that --json prints, without the messages on stderr.
   static nlohmann::json object_in(const std::string& output) {
     std::istringstream lines(output);
     std::string line;

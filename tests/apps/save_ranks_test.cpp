@@ -11,7 +11,7 @@ using testing::HasSubstr;
 
 class SaveRanksTest : public LaunchTest {};
 
-// While the folder of checkpoints is missing, all ranks continue to train; all save when they are told to
+// All ranks continue to train while the folder of checkpoints is missing, and all save when they are asked to
 // end.
 TEST_F(SaveRanksTest, AFailedSaveDoesNotEndTheRun) {
   const std::string run_folder = path("run");
@@ -45,7 +45,7 @@ TEST_F(SaveRanksTest, AStateThatIsNotFiniteIsNeverCommitted) {
   EXPECT_EQ(newest_healthy_checkpoint(checkpoints, {})->step, all.front().step);
 }
 
-// Ranks that write beside training commit the same files as ranks that wait.
+// Ranks that write concurrently with training commit the same files as ranks that wait.
 TEST_F(SaveRanksTest, CheckpointsBesideTrainingEqualThoseThatAreWaitedFor) {
   for (const std::string layout : {"--set parallel.fsdp=2", "--set parallel.dp=2"}) {
     const std::string steps =

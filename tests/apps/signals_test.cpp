@@ -41,7 +41,7 @@ told() {
     return script("exec $program " + train("run", keys), lines);
   }
   // Returns a script that makes an undisturbed run in folder "want" and then `rounds` runs in "got". Each
-  // of these is told to end by every signal in turn and is resumed until it has completed. The script
+  // of these is asked to end by every signal in turn and is resumed until it has completed. The script
   // prints how often it interrupted a run; its exit code is 0 if all weights and optimizer states are
   // equal byte for byte.
   std::string rounds_of(int rounds, const std::string& compute, bool has_ranks) const {
@@ -256,7 +256,7 @@ TEST_F(SignalsTest, AVanishedTerminalSavesOrDoesNotEndTheRun) {
                     HasSubstr("completed after 200 steps")));
 }
 
-// Once mpirun is told to end, it stops reading the output of the ranks and kills them a second after its
+// Once mpirun is asked to end, it stops reading the output of the ranks and kills them a second after its
 // SIGTERM. Rank 0 once blocked on that output and was killed before it had saved.
 class MpirunOnATerminal : public SignalsTest {
  protected:

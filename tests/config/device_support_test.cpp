@@ -1,4 +1,4 @@
-// What a run on CUDA devices is refused by name.
+// Tests that a run on CUDA devices is refused with a message that names the unsupported key or format.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

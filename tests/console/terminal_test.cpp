@@ -114,7 +114,7 @@ TEST_F(TerminalTest, VanishedTerminalIsNoEnd) {
   EXPECT_EQ(terminal.why_gone(), "Input/output error");
 }
 
-// A reader that stops reading blocks the run, as with any pipe, but only until the run is told to end.
+// A reader that stops reading blocks the run, as with any pipe, but only until the run is asked to end.
 TEST_F(TerminalTest, DoesNotWaitForAReaderOnceToldToEnd) {
   std::atomic<bool> is_told = true;
   const std::string text(1 << 20, 'x');

@@ -1,4 +1,4 @@
-// Tests of the programs that this one starts beside itself.
+// Tests of the programs that this one starts and runs concurrently with itself.
 #include "ingot/core/process/child_program.h"
 
 #include <gmock/gmock.h>

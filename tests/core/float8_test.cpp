@@ -17,7 +17,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// What the specification says about a format, independent of the code under test.
+// Definition holds what the specification says about a format, independent of the code under test.
 struct Definition {
   const char* name;
   int exponent_bits, mantissa_bits, bias;

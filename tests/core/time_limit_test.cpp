@@ -1,4 +1,4 @@
-// How long ranks may wait for each other with parallel.timeout = "auto". The tests use no clock: the
+// Tests of how long ranks may wait for each other with parallel.timeout = "auto". The tests use no clock: the
 // caller passes the duration of each phase.
 #include "ingot/core/time_limit.h"
 

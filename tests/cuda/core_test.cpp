@@ -102,7 +102,7 @@ TEST(CudaGraph, MayBeReplacedByOtherWork) {
     copy(back, to, stream);
   };
   run();
-  graph.replace(stream, [&] { copy(to, second, stream); });  // the launch under way keeps its own argument
+  graph.replace(stream, [&] { copy(to, second, stream); });  // the launch in progress keeps its own argument
   synchronize(stream);
   expect_same_bits(back, a, "before");
   run();

@@ -175,7 +175,7 @@ TEST_F(CompressedText, ATruncatedOrDamagedFileIsNamedWithItsPlace) {
 
 TEST_F(CompressedText, AnUnpackedBlockThatIsNotTextIsRefusedWithTheLineOfThePlainFile) {
   TextBlockCheck check("file");
-  EXPECT_EQ(check.check("one\ntwo \xc3", false), 8u);  // the character goes on in the next block
+  EXPECT_EQ(check.check("one\ntwo \xc3", false), 8u);  // the character continues in the next block
   EXPECT_EQ(check.check("\xc3\xa9\nthree", false), 8u);
   EXPECT_THAT(error_of([&] { check.check("\nfour \xff and more", false); }),
               HasSubstr("file:4: is not UTF-8: byte 0xff at offset 22"));

@@ -45,7 +45,7 @@ class ManifestTest : public ::testing::Test {
       {"step", int64_t{100}}, {"loss", 0.1}, {"config_hash", "ab\"c"}, {"n", int64_t{-3}}};
 };
 
-// Appends a correct closing line, so that the parser goes on to check the body.
+// Appends a correct closing line, so that the parser also checks the body.
 std::string sealed(const std::string& body) {
   return fmt::format("{}\"self_xxh3_64\": \"{:016x}\"}}\n", body, XXH3_64bits(body.data(), body.size()));
 }

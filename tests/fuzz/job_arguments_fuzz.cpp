@@ -1,4 +1,5 @@
-// What users write for hosts, counts, durations and times: refused with a usage error, or valid.
+// Checks that what users write for hosts, counts, durations and times is valid or refused. Hosts are refused
+// with a usage error.
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>

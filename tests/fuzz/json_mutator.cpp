@@ -1,5 +1,5 @@
-// The mutator of fuzz targets that read JSON, also one object per line: structural mutations beside libFuzzer's
-// own ones of bytes.
+// The mutator of fuzz targets that read JSON, also one object per line. It adds structural mutations to
+// libFuzzer's own mutations of bytes.
 #include <cstdint>
 #include <cstring>
 

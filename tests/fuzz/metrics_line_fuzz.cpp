@@ -1,4 +1,5 @@
-// Lines of arbitrary bytes: what a page is told about them is JSON, and the store stays bounded.
+// Adds lines of arbitrary bytes to a store: what a page receives about them is JSON, and the store stays
+// bounded.
 #include <cstdint>
 #include <cstdlib>
 #include <nlohmann/json.hpp>

@@ -196,7 +196,7 @@ uint64_t item_bytes(const RunConfig& config, const std::string& name) {
   return item == items.end() ? 0 : item->bytes;
 }
 
-// The copy that a run makes to write checkpoints beside training.
+// The plan counts the copy that a run makes to write checkpoints concurrently with training.
 TEST(MemoryPlan, CountsTheCopyOfTheStateForCheckpoints) {
   for (const std::vector<std::string>& assignments :
        {std::vector<std::string>{},

@@ -91,7 +91,8 @@ class Fp8LinearTest : public ::testing::TestWithParam<std::tuple<Fp8Recipe, DTyp
     for (double v : values) largest = std::max(largest, std::abs(v));
     return largest;
   }
-  // Where f32 and double round a value to different sides, one term of a sum of many moves by one step.
+  // The tolerance is relative to the largest value. Where f32 and double round a value to different FP8
+  // codes, one of the many terms of a sum moves by one step.
   void expect_near(const Tensor& got, const Doubles& want, const char* what) {
     expect_close(got, want, tolerance(), what, magnitude(want));
   }

@@ -1,5 +1,5 @@
-// What tests of a whole model share: styles of models, a model with its weights, the activations of one
-// micro-batch, and a batch with documents and ignored targets.
+// This header has what tests of a whole model share: styles of models, a model with its weights, the
+// activations of one micro-batch, and a batch with documents and ignored targets.
 #pragma once
 
 #include <vector>
@@ -40,7 +40,8 @@ inline ModelConfig speedrun_style(ModelConfig c) {
   return c;
 }
 
-// The speed run of January 2025, whole: everything that its blocks read besides the residual stream.
+// Returns the config with all layers of the speed run of January 2025, including everything that its blocks
+// read in addition to the residual stream.
 inline ModelConfig whole_speedrun_style(ModelConfig c) {
   c = speedrun_style(c);
   c.layers = std::max<int64_t>(c.layers, 4);

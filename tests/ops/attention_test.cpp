@@ -378,7 +378,7 @@ TEST(AttentionDropout, MaskDependsOnTheRowInTheGlobalBatch) {
   }
 }
 
-// When ranks shard the heads, each half of them drops the same probabilities as in a run with all heads.
+// A rank that holds half of the heads drops the same probabilities of them as a run with all heads.
 TEST(AttentionDropout, MaskDependsOnTheHeadAmongAllRanks) {
   const AttentionShape s{2, 70, 70, 4, 2, 16};
   Problem all({DType::f32, s, true, {}, 1, 0.3f});

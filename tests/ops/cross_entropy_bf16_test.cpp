@@ -43,7 +43,7 @@ TEST(CrossEntropyBf16, EveryStepIsRounded) {
     }
     const size_t target = static_cast<size_t>(loss.ids[n]);
     const double lse = to_bf16(z_max + to_bf16(std::log(sum)));
-    // Where f32 and double round an exponential to different sides, the sum moves by a unit.
+    // The sum moves by a unit where the exponentials in f32 and in double round to different bf16 numbers.
     EXPECT_NEAR(got[n], to_bf16(lse - z[target]), 4 * 0x1p-8 * std::abs(lse)) << n;
     for (size_t j = 0; j < 70; ++j) {
       const double p = j < 67 ? to_bf16(e[j] / sum) : 0;

@@ -37,7 +37,7 @@ struct Quantized {
   Int8Matrix codes;
 };
 
-// f32 divides and multiplies, hence the two roundings beside half a step.
+// The bound is half a step plus two roundings, because one division and one multiplication are in f32.
 TEST(Int8Matrix, ValuesDifferByHalfAStepAtMost) {
   for (const int64_t K : {1, 63, 64, 65, 200}) {
     for (const double size : {1e-12, 0.05, 3e4}) {

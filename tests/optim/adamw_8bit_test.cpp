@@ -28,7 +28,7 @@ Doubles decoded(const Optimizer& optimizer, bool is_m) {
 class AdamW8bitSizes : public ::testing::TestWithParam<int64_t> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, AdamW8bitSizes, ::testing::Values(4096, 4351, 12000));
 
-// Runs ten steps beside the reference, which searches all codes for the nearest. A number midway
+// Compares ten steps with the reference, which searches all codes for the nearest one. A number midway
 // between two codes may round either way, so the states agree to one code's width, and the reference
 // continues from the optimizer's state.
 TEST_P(AdamW8bitSizes, FollowsTheReference) {

@@ -324,7 +324,7 @@ TEST(Optimizer, ScheduledMomentumReplacesTheConfigured) {
   slower.rule.options.set(&AdamW::Options::beta1, 0.5);
   EXPECT_TRUE(run(adamw, 0.5) == run(slower, {}));
   EXPECT_FALSE(run(adamw, 0.5) == run(adamw, {}));
-  // With Muon beside AdamW, the matrices' rule takes the momentum, and beta1 stays.
+  // In a run with Muon and AdamW, only Muon, the rule of the matrices, takes the momentum; beta1 stays.
   OptimizerConfig muon = config_of("muon"), fixed = muon;
   fixed.groups[0].rule.options.set(&Muon::Options::momentum, 0.5);
   fixed.groups[0].rule.options.set(&Muon::Options::momentum_warmup, 0);

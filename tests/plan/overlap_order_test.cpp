@@ -107,7 +107,7 @@ TEST(OverlapOrder, ReplicasSumBucketsFromTheLastLayersOn) {
     }
     EXPECT_GT(step.wait(bucket), step.last("backward embedding"));
   }
-  // All but the last ones are under way while blocks compute.
+  // The sums of all buckets but the last ones are in progress while blocks compute.
   EXPECT_LT(step.start("gradients 1"), step.last(backward(kLayers - 2)));
   EXPECT_LT(step.start("gradients 3"), step.last("backward embedding"));
 }

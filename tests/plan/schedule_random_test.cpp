@@ -209,7 +209,7 @@ class NaiveContention {
         if (op.moves_at_s < 0 || op.moves_at_s > now_s_ || op.bytes > 0) continue;
         op.is_done = has_ended = true;
       }
-      if (has_ended) continue;  // ranks go on at the same moment
+      if (has_ended) continue;  // ranks continue at the same moment
       set_rates();
       double until_s = 1e9;
       for (const double time_s : free_s)
@@ -221,7 +221,7 @@ class NaiveContention {
       if (until_s == 1e9) return *std::ranges::max_element(free_s);
       for (NaiveOperation& op : operations_)
         if (op.rate > 0) op.bytes -= op.rate * (until_s - now_s_);
-      // What is left after its end is rounding.
+      // Bytes that are left after a transfer's end come from rounding.
       for (NaiveOperation& op : operations_)
         if (op.rate > 0 && op.bytes < op.rate * 1e-12) op.bytes = 0;
       now_s_ = until_s;

@@ -13,7 +13,7 @@ namespace {
 using plan_test::Operation;
 using testing::HasSubstr;
 
-// Two ranks gather for 6 s beside 4 s of computation; rank 1 begins 1 s later.
+// Simulates two ranks that gather for 6 s and meanwhile compute for 4 s; rank 1 begins 1 s later.
 ScheduleOutcome reported_step(RankPrograms& job) {
   std::vector<std::shared_ptr<const RankProgram>> programs;
   for (int r = 0; r < 2; ++r) {

@@ -142,7 +142,8 @@ TEST(ScheduleSimulation, AnOperationSpeedsUpWhenAnotherOneEnds) {
   programs[1] = late_from.take();
   programs[9] = late_to.take();
   const ScheduleOutcome outcome = simulate_schedule(world_job(programs), hardware);
-  // 2 s at 10 GB/s, 2 s at 5 GB/s beside the short message, 1 s for the last 10 GB.
+  // The long message takes 2 s at 10 GB/s, 2 s at 5 GB/s while the short one shares the NIC, and 1 s for the
+  // last 10 GB.
   EXPECT_DOUBLE_EQ(outcome.ranks[9].done_s, 4);
   EXPECT_DOUBLE_EQ(outcome.ranks[8].done_s, 5);
 }

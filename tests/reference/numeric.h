@@ -1,5 +1,5 @@
-// What every op test needs: random inputs, a double-precision copy of any tensor, central differences, and
-// tolerances derived from the dtype.
+// This header has what every op test needs: random inputs, a double-precision copy of any tensor, central
+// differences, and tolerances derived from the dtype.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Seen: with a large train.grad_accum a step takes minutes, and a run that was told to end finished its
+// Seen: with a large train.grad_accum a step takes minutes, and a run that was asked to end finished its
 // step before it saved. Wanted: the run ends between two micro-batches, in the state of the last finished
 // step, and the resumed run computes the same numbers as an undisturbed one.
 #include <gtest/gtest.h>

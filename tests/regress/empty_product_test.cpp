@@ -26,7 +26,8 @@ class EmptyProduct : public ::testing::TestWithParam<MatmulForm> {
     const Tensor whole(memory.data(), out, {kRows, kStride});
     matmul(whole.columns(0, kColumns), a, b, form, accumulate, stream);
   }
-  // Returns true if the words of c, of `words` words an element, are `word`, and those beside c are unchanged.
+  // Returns true if all words of c are `word` and those outside c are unchanged. An element is `words`
+  // words long.
   bool is_filled(uint16_t word, int64_t words) const {
     for (int64_t i = 0; i < kRows * kStride * words; ++i) {
       const bool is_in_c = i / words % kStride < kColumns;

@@ -1,5 +1,5 @@
 // Seen: users of nanoGPT, llm.c, Hugging Face or Megatron typed model.n_layer, block_size or learning_rate
-// and were told only "unknown key", and train.device=gpu was answered with "did you mean cpu?". Wanted:
+// and got only the message "unknown key", and train.device=gpu was answered with "did you mean cpu?". Wanted:
 // names of other trainers, with or without a section, are refused with a message that gives Ingot's name.
 #include "ingot/config/known_names.h"
 

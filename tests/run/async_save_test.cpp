@@ -1,4 +1,4 @@
-// Checkpoints that are written beside training (checkpoint.async).
+// Tests of checkpoints that are written concurrently with training (checkpoint.async).
 #include <gmock/gmock.h>
 
 #include "ingot/checkpoint/checkpoint_store.h"
@@ -25,7 +25,8 @@ class AsyncSave : public TrainingTest {
     c.checkpoint.keep = 100;
     return c;
   }
-  // Every checkpoint of a run that saves beside training equals that of a run that waits, file by file.
+  // Checks that every checkpoint of a run that saves concurrently with training equals, file by file, that of
+  // a run that waits.
   void expect_equal_checkpoints(RunConfig c, const std::string& name) {
     train(c, folder / (name + "-beside"));
     c.checkpoint.is_async = false;

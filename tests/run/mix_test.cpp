@@ -130,7 +130,7 @@ TEST_F(MixTest, AnotherMixtureIsRefusedUnlessAccepted) {
   EXPECT_EQ(train(c, folder / "run", true, OtherText::kAccepted).status, TrainOutcome::Status::kCompleted);
 }
 
-// The order is that of the whole stream if there is no mixture: runs from before data.mix go on unchanged.
+// Without a mixture the order is that of the whole stream, so runs from before data.mix continue unchanged.
 TEST_F(MixTest, OneSourceTrainsAsWithoutAMixture) {
   RunConfig c = mix_config();
   c.data.train.pop_back();

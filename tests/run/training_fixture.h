@@ -51,7 +51,7 @@ class TrainingTest : public ::testing::Test {
     c.precision.compute = compute;
     c.eval.every = 25;
     c.checkpoint.every = 15;
-    c.checkpoint.keeps_best = false;  // saves only when checkpoint.every says so
+    c.checkpoint.keeps_best = false;  // only checkpoint.every decides when to save
     c.sample.count = 0;
     return c;
   }

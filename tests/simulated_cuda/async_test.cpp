@@ -60,7 +60,7 @@ void expect_same_step(const StepResult& got, const StepResult& want, int step) {
 // A course of steps in which the batch grows.
 constexpr int kSteps = 6;
 int64_t micros_of(int step) { return step < 2 ? 1 : 2; }
-// Where the model has a window, it grows.
+// Returns the inputs of a step. The window, if the model has one, grows.
 StepInputs inputs_of(int step, const SmallTraining& training) {
   const int64_t most = training.trainer.layout().model->config().window;
   return {.lr = 3e-3 / (step + 1), .window = most > 0 ? std::min<int64_t>(most, 2 + step / 2 * 2) : 0};
@@ -327,7 +327,7 @@ class AsyncRun : public TrainingTest {
     c.train.device = device;
     return c;
   }
-  // What a run logged: the step and kind of each line in order, and the numbers of its training steps.
+  // Holds what a run logged: the step and kind of each line in order, and the numbers of its training steps.
   struct Told {
     std::vector<std::string> lines;
     std::vector<double> losses, tokens, norms;

@@ -1,5 +1,6 @@
-// What Ingot uses of cuBLASLt's header, with its names, values and sizes, for code that runs on the simulated
-// device, whose types the real header does not know. tests/simulated_cuda/cublaslt.cpp is the library.
+// This header declares the part of cuBLASLt that Ingot uses, with the names, values and sizes of the real
+// header. It is for code that runs on the simulated device, whose types the real header does not know.
+// tests/simulated_cuda/cublaslt.cpp is the library.
 #pragma once
 
 #include <cuda_runtime.h>

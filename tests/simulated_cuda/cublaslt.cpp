@@ -101,7 +101,7 @@ struct Problem {
            op.epilogue == CUBLASLT_EPILOGUE_BGRADB;
   }
   bool is_by_row() const { return op.a_mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F; }
-  // The bias has D's type unless the operation names another, except that it is bf16 beside 8-bit operands and an f32 D
+  // The bias has D's type unless the operation names another one. With 8-bit operands and an f32 D it is bf16
   // (cublasLt.h, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE).
   cudaDataType_t bias_type() const { return is_fp8(a.type) && d.type == CUDA_R_32F ? CUDA_R_16BF : d.type; }
   uint64_t shape() const {
@@ -280,7 +280,7 @@ bool takes(T& place, const void* value, size_t size_bytes) {
 
 }  // namespace
 
-// Why the last call was refused; for tests.
+// Returns the reason for which the last call was refused; for tests.
 extern "C" const char* simulated_cublaslt_reason() { return last_reason; }
 
 struct cublasLtContext {};

@@ -67,7 +67,7 @@ void sync_warp(uint32_t mask);
 int lane();
 // The dynamic shared memory of the running block. The simulation ends if the launch asked for fewer bytes.
 void* dynamic_shared(size_t size_bytes);
-// Whether a block of the kernel may have this much dynamic shared memory.
+// Returns true if a block of the kernel may have this much dynamic shared memory.
 bool allows_dynamic_shared(const void* kernel, size_t size_bytes);
 // Says that the running thread changes memory by an atomic operation (races.h).
 void access_atomically(const void* place, size_t size_bytes);
@@ -80,10 +80,11 @@ struct Use {
   bool is_write = false;
 };
 bool is_device_memory(const void* place);
-// Appends work to the stream. `uses` is the memory that it accesses beside what kernels' code accesses.
+// Appends work to the stream. `uses` is the memory that the work accesses in addition to what the code of
+// kernels accesses.
 void enqueue(Stream* stream, std::function<void()> work, std::vector<Use> uses = {});
-// Enqueues work that other ranks take part in. `is_ready` is called again and again until it returns true, then `work`
-// runs; meanwhile the other streams go on. A graph calls both in every launch, and keeps `held`.
+// Enqueues work in which other ranks take part. The stream calls `is_ready` until it returns true, and then
+// calls `work`; meanwhile the other streams continue. A graph calls both in every launch, and keeps `held`.
 void enqueue_shared(Stream* stream, std::function<bool()> is_ready, std::function<void()> work,
                     std::vector<Use> uses, std::shared_ptr<void> held);
 bool is_captured(const Stream* stream);

@@ -11,9 +11,9 @@ struct Traffic {
   double step, forward, backward;  // bytes; step: the cast of the weight for all micro-batches of a step
 };
 
-// What is kept between forward and backward, and between micro-batches.
+// Kept says what is kept between forward and backward, and between micro-batches.
 enum class Kept { kNothing, kCodes };
-// Who finds the amaxes of x and dy: their casts, or the ops that write them.
+// Amax says which ops find the amaxes of x and dy: their casts, or the ops that write them.
 enum class Amax { kOfCast, kOfProducer };
 
 class Fp8Traffic : public ::testing::Test, protected OnCuda {

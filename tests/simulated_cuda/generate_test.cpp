@@ -78,8 +78,8 @@ INSTANTIATE_TEST_SUITE_P(
                       GenerationCase{"window", {"model.window=6"}}),
     [](const auto& info) { return info.param.name; });
 
-// With more slots than tokens of a context, a long prompt is read one token at a time beside the others, and its logits are
-// not wanted at first.
+// There are more slots than tokens of a context, so a long prompt is read one token at a time in the same
+// passes as the other prompts. Its first passes need no logits of it.
 TEST(SimulatedGeneration, GivesTheTokensOfTheCpuBesideAPromptThatWaits) {
   std::vector<std::string> keys = keys_of({"", {}});
   keys.emplace_back("model.context=4");

@@ -16,7 +16,7 @@ namespace simulated_cuda {
 // Prints "simulated CUDA: WHAT: ..." and aborts.
 [[noreturn]] void report(const char* what, const char* detail = "");
 
-// How many operations of each stream are known to be done; the index is the number of a stream.
+// Clock counts the operations of each stream that are known to be done. The index is the stream's number.
 using Clock = std::vector<uint32_t>;
 void join(Clock& clock, const Clock& other);
 

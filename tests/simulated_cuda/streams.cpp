@@ -49,8 +49,8 @@ struct Work {
 };
 }  // namespace simulated_cuda
 
-// What was captured, in the order in which it was submitted. Lane 0 is the stream that is captured; every stream that
-// joined the capture is a lane more.
+// SimulatedGraph holds what was captured, in the order in which it was submitted. Lane 0 is the captured
+// stream; every stream that joined the capture adds a lane.
 struct SimulatedGraph {
   struct Node {
     enum class Kind { kWork, kRecord, kWait };
@@ -147,8 +147,8 @@ void run_front(Stream& stream) {
   ++stream.done;
 }
 
-// Runs one piece of every stream that can go on without waiting. Sleeps if there is none, the longer the more often:
-// ranks share the cores, and one of them may be computing.
+// Runs one piece of every stream that can proceed without waiting. If there is none, it sleeps, and longer
+// after repeated calls: ranks share the cores, and one of them may be computing.
 void run_elsewhere() {
   bool has_run = false;
   for (size_t i = 0; i < streams.size(); ++i) {  // by index, because work may create streams
@@ -195,8 +195,9 @@ bool spoils_capture() {
   return any;
 }
 
-// What a thread of the host has asked about and found done. What the host submits afterwards comes later, also if
-// another thread submits it: the threads tell each other under a lock that the simulation does not see.
+// Seen holds what threads of the host have asked about and found done. Work that the host submits afterwards
+// comes later, also if another thread submits it: the threads synchronize by a lock that the simulation does
+// not see.
 struct Seen {
   std::mutex mutex;
   Clock clock;
@@ -499,7 +500,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   join(simulated_cuda::host_clock(), *event->clock);
   return cudaSuccess;
 }
-// Does not make the stream go on: the device works only when it is waited for.
+// Does not run the stream: the device works only when the host waits for it.
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (event->graph != 0) return cudaErrorCapturedEvent;
   if (!event->is_done()) return cudaErrorNotReady;

@@ -119,7 +119,8 @@ void wrap_update(Trainer* trainer, const StepResult& result) {
   if (is_rank()) simulated_job()->made_update(trainer->state().steps_done, result.loss);
 }
 
-// Whether a batch is ready depends on the loader's thread, and so does how often the loader reads the clock.
+// Freezes the rank's clock: the loader's thread decides whether a batch is ready and so how often the loader
+// reads the clock.
 const Batch& wrap_next(Loader* loader) {
   Task* task = Scheduler::current();
   if (task) task->is_clock_frozen = true;

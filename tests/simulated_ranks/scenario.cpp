@@ -29,7 +29,7 @@ constexpr std::array kLayouts = {
 };
 constexpr int kOf8Ranks = 9, kOf16Ranks = 2;
 
-// How often each fault is drawn.
+// draw() draws from this list, so a kind that it has several times is drawn more often.
 constexpr std::array kFaults = {
     Fault::Kind::kKill,           Fault::Kind::kKill,          Fault::Kind::kKill,
     Fault::Kind::kKill,           Fault::Kind::kCrash,         Fault::Kind::kHostLost,

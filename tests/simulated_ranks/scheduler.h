@@ -37,7 +37,7 @@ struct Task {
   int rank = -1;  // -1: the supervisor
   int pid = 0;    // what getpid() returns
   State state = State::kReady;
-  double time_s = 0;        // its clock; when it is ready, the time at which it goes on
+  double time_s = 0;        // its clock; when it is ready, the time at which it continues
   uint64_t tie = 0;         // decides between equal clocks
   bool is_stopped = false;  // as by SIGSTOP
   bool is_clock_frozen = false;

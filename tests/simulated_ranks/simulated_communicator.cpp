@@ -318,7 +318,7 @@ class SimulatedCommunicator : public Communicator {
     return true;
   }
 
-  // The last rank keeps its own answer to the question whether the run was told to end.
+  // The last rank keeps its own answer to the question whether the run was asked to end.
   bool has_own_signal(const CommOperation& o, int r) const {
     return cluster_.bug() == Bug::kOwnSignalCounts && o.op == ReduceOp::kMax && o.in.elements() == 2 &&
            group_.name == "world" && r == size() - 1;

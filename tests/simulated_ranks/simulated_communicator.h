@@ -4,7 +4,7 @@
 // model (plan/network.h, each operation alone on the network), plus a random delay. Collectives of one group
 // keep their order, and so do messages between two ranks; everything else may be done in any order. A send may
 // be done before it is received, as MPI allows, or only afterwards. Sums are those of the MPI communicator, bit
-// for bit. Outputs are filled with NaN while an operation is under way, so that a missing wait is seen.
+// for bit. Outputs are filled with NaN while an operation is in progress, so that a missing wait is seen.
 #pragma once
 
 #include <map>
@@ -21,7 +21,7 @@ namespace ingot::simulated {
 
 struct Group;
 
-// What the ranks of one attempt share.
+// Cluster holds what the ranks of one attempt share.
 class Cluster {
  public:
   // called_in: called where a rank starts an operation; it may kill or stop the rank.

@@ -191,7 +191,7 @@ void SimulatedFiles::tear(const std::string& path, const std::vector<Unflushed>&
   const auto size = static_cast<uint64_t>(info.st_size);
   for (const Unflushed& range : ranges) {
     const uint64_t end = std::min(range.end, size);
-    if (range.begin >= end || random_.chance(0.25)) continue;  // it reached the disk all the same
+    if (range.begin >= end || random_.chance(0.25)) continue;  // it reached the disk anyway
     const uint64_t from = range.begin + random_.next() % (end - range.begin);
     if (end == size && random_.chance(0.6)) {
       [[maybe_unused]] const int cut = ::ftruncate(fd, static_cast<off_t>(from));

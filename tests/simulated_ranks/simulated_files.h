@@ -25,7 +25,7 @@ namespace ingot::simulated {
 
 class SimulatedFiles {
  public:
-  // root: the folder that is simulated. aside: a folder beside it, for files that a power cut brings back.
+  // root: the folder that is simulated. aside: a folder outside it, for files that a power cut brings back.
   // called_in: called where a rank makes a file call; it may kill or stop the rank.
   SimulatedFiles(Scheduler& scheduler, uint64_t seed, std::filesystem::path root, std::filesystem::path aside,
                  Bug bug, std::function<void(int rank, const std::string& path)> called_in);
@@ -34,7 +34,7 @@ class SimulatedFiles {
   // does not. The next write or flush of a rank fails with EIO.
   void fill_disk(double until_s, bool is_seen);
   void fail_next_write(int rank) { failing_rank_ = rank; }
-  bool may_fail() const { return is_full() || failing_rank_; }  // a fault is still to come or goes on
+  bool may_fail() const { return is_full() || failing_rank_; }  // a fault is pending or in progress
   // Closes the descriptors of a killed task, which releases its locks.
   void close_all(const Task& task);
   // Takes what was not durable. REQUIRES: no rank runs.

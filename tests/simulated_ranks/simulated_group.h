@@ -1,4 +1,4 @@
-// The operations of a group of simulated ranks that are under way.
+// A Group holds the operations in progress of a group of simulated ranks.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,7 @@ struct Group {
   std::optional<GroupRoute> route;  // nullopt: a group of one rank
   std::map<uint64_t, Collective> collectives;
   double last_done_s = 0;
-  // Of messages from one rank to another one, both in the group.
+  // Pair holds the messages from one rank to another one, both in the group.
   struct Pair {
     std::deque<std::shared_ptr<Message>> sends, receives;
     double last_done_s = 0;
@@ -53,7 +53,7 @@ struct Group {
   };
   std::map<std::pair<int, int>, Pair> pairs;
   std::map<uint64_t, std::vector<std::pair<int, int>>> splits;  // color and key by rank
-  bool has_resumed = false;  // a planted bug has seen the checkpoint from which the run goes on
+  bool has_resumed = false;  // a planted bug has seen the checkpoint from which the run continues
 };
 
 }  // namespace ingot::simulated

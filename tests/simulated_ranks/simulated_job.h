@@ -106,11 +106,12 @@ class SimulatedJob : public Job {
   std::vector<int> away_until_;  // by host: the first attempt for which it is back
   int signals_ = 0;
 
-  // Of the current attempt.
+  // start() resets the fields from tasks_ to stopped_, calls_seen_ and signs_, which describe the current
+  // attempt.
   std::vector<Attempt> attempts_;
   std::vector<std::unique_ptr<Cluster>> clusters_;  // by attempt; killed ranks still refer to theirs
   std::vector<Task*> tasks_;
-  std::vector<std::unique_ptr<std::atomic<bool>>> told_to_end_;  // by rank, of all attempts
+  std::vector<std::unique_ptr<std::atomic<bool>>> told_to_end_;  // by rank
   std::vector<double> told_s_;
   std::vector<bool> is_interrupted_;
   std::optional<Death> death_;

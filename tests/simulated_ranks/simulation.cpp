@@ -57,7 +57,7 @@ void report(json verdict) {
   ::_exit(0);
 }
 
-// What a supervisor may say when it gives up although only the seed's faults happened.
+// Returns true if a supervisor may give up for this reason although only the seed's faults happened.
 bool is_justified(const std::string& why) {
   for (const char* reason : {"made no progress", "the first start gave no sign of life",
                              "failed twice for the same reason", "in the same way"})

@@ -11,7 +11,7 @@
 
 namespace ingot::simulated {
 
-// How a seed ended.
+// Outcome describes how a seed ended.
 struct Outcome {
   std::string kind;  // the invariant that does not hold; empty if all do
   std::string text;

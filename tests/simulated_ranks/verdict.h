@@ -1,4 +1,4 @@
-// How a simulated seed ends.
+// end_seed() ends a simulated seed that violates an invariant.
 #pragma once
 
 #include <string>

@@ -126,7 +126,7 @@ TEST(Comparison, OneSeedGivesTheBatchesNoiseOnly) {
   EXPECT_THAT(train.method, HasSubstr("not between seeds"));
 }
 
-// About one in twenty of these 400 pairs, whose runs differ in nothing but noise, is told apart.
+// About one in twenty of these 400 pairs is distinguished, although the runs of a pair differ only by noise.
 TEST(Comparison, TheNullArmIsToldApartOneTimeInTwenty) {
   int told_apart = 0;
   for (uint64_t pair = 0; pair < 400; ++pair) {

@@ -1,4 +1,4 @@
-// What hostile and slow clients of `ingot serve` can do to others: nothing.
+// Tests that hostile and slow clients of `ingot serve` cannot do anything to others.
 #include "ingot/watch/http_server.h"
 
 #include <arpa/inet.h>
@@ -127,7 +127,7 @@ TEST_F(HttpServerTest, HeadsAreBoundedBeforeTheyAreParsed) {
   EXPECT_THAT(get("/", "X: " + std::string(HttpServer::kMostLineBytes, 'a') + "\r\n"),
               StartsWith("HTTP/1.1 431"));
   EXPECT_THAT(get("/" + std::string(HttpServer::kMostLineBytes, 'a')), StartsWith("HTTP/1.1 431"));
-  // Of a head without an end, the server takes no more than the bound, and drops the rest for a moment.
+  // The server takes no more of an endless head than the bound, and drops the rest for a moment.
   for (const std::string& endless : {std::string("X: a\r\n"), std::string(1000, 'a')}) {
     const Client client(server_.port());
     client.send("GET / HTTP/1.1\r\n");

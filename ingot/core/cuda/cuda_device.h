@@ -1,4 +1,4 @@
-// What this build and this machine offer of CUDA, and device memory. This header contains no CUDA types.
+// CUDA without CUDA types: queries about this build and this machine, device memory, streams and events.
 //
 // The functions in ingot::cuda are defined only in builds with CUDA. Call them from `if constexpr
 // (kHasCuda)`, which other builds discard.

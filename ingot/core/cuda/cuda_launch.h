@@ -18,7 +18,7 @@ void check(cudaError_t error, const char* call);
 cudaStream_t queue_of(const Stream& stream);
 
 inline constexpr unsigned kMaxGridY = 65535;
-// A block may have this much dynamic shared memory without its kernel being told so.
+// A kernel needs cudaFuncSetAttribute before its blocks may have more dynamic shared memory than this.
 inline constexpr size_t kPlainSharedBytes = 48 << 10;
 
 // The configuration of a kernel launch.

@@ -1,5 +1,5 @@
-// ChildProcess runs a shell command and lets the caller read its output, as popen() does. The child
-// starts with all signals unblocked and at their default action, whatever this program blocks or ignores
+// ChildProcess runs a shell command and lets the caller read its output, as popen() does. The child starts
+// with all signals unblocked and at their default action, even if this program blocks or ignores some
 // (core/process/stop_signals.h).
 #pragma once
 

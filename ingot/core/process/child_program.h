@@ -1,6 +1,6 @@
-// ChildProgram runs another program beside this one, without a shell. The child has a process group of its own, so
-// that Ctrl-C on the terminal reaches this program alone, which decides what its children are told. If this program
-// dies, the kernel sends the child a signal.
+// ChildProgram runs another program concurrently with this one, without a shell. The child has a process
+// group of its own. Ctrl-C on the terminal therefore reaches only this program, which decides which signals
+// it sends to its children. If this program dies, the kernel sends the child a signal.
 #pragma once
 
 #include <sys/types.h>
@@ -21,13 +21,12 @@ struct ChildStreams {
 
 class ChildProgram {
  public:
-  // Starts arguments[0], a path or a name that is looked up in PATH, with all signals unblocked and at their
-  // default action. kInternal error if the system refuses a process. The thread that makes the object must live as
-  // long as the child, because its end counts as this program's death.
+  // Starts arguments[0], a path or a name that is looked up in PATH, with all signals unblocked and at
+  // their default action. kInternal error if the system refuses a process. The thread that makes the object
+  // must live as long as the child, because its end counts as this program's death.
   ChildProgram(const std::vector<std::string>& arguments, const ChildStreams& streams);
-  // The same for a child without a terminal: its standard output is
-  // dropped, and its standard error replaces the contents of the file `errors`. kDisk error if the file cannot be
-  // written.
+  // Starts a child without a terminal: its standard output is dropped, and its standard error replaces the
+  // contents of the file `errors`. kDisk error if the file cannot be written.
   ChildProgram(const std::vector<std::string>& arguments, const std::filesystem::path& errors);
   // Kills the child if it still runs.
   ~ChildProgram();
@@ -35,8 +34,8 @@ class ChildProgram {
   ChildProgram& operator=(const ChildProgram&) = delete;
 
   pid_t pid() const { return pid_; }
-  // Returns the exit code once the child has ended: 128 + n if signal n ended it, 127 if the program could not be
-  // started. Does not wait.
+  // Returns the exit code if the child has ended: 128 + n if signal n ended it, 127 if the program could
+  // not be started. Does not wait.
   std::optional<int> poll();
   // Sends the signal if the child has not ended.
   void signal(int number);

@@ -1,4 +1,4 @@
-// What a program's children leave behind: processes whose parent has died.
+// Ends this program's children, and the processes that those children leave behind.
 #pragma once
 
 namespace ingot {

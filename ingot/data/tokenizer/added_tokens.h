@@ -1,5 +1,6 @@
-// Finds the added tokens of a tokenizer.json in text, as the library `tokenizers` does: the leftmost longest one first,
-// with the white space beside it if it strips, and not inside a word if it is a single word.
+// Finds the added tokens of a tokenizer.json in text, as the library `tokenizers` does: the leftmost longest
+// one first. A token that strips takes the adjacent white space too, and a single-word token is not found
+// inside a word.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +28,8 @@ class AddedTokenMatcher {
   };
   bool is_empty() const { return tokens_.empty(); }
 
-  // Appends the stretches that cover the text; none is empty. A special token is text unless takes_special. The text
-  // that it covers is not searched for other tokens all the same.
+  // Appends the stretches that cover the text; none is empty. Special tokens count as text unless
+  // takes_special, but even then the text of a special token is not searched for other tokens.
   void split(std::string_view text, bool takes_special, std::vector<Stretch>& out) const;
 
   // Returns true if no token is found across a place before a space that follows a character other than white space and

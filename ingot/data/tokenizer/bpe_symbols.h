@@ -1,5 +1,6 @@
-// The tokens that merging begins with, in vocabularies that are not byte-level or lack some bytes: one per character (or
-// byte), or the byte tokens <0xNN> of a character without a token, or the unknown token.
+// BpeSymbols finds the tokens that merging begins with, for vocabularies that are not byte-level or lack
+// some bytes. A character (byte-level: a byte) becomes its token; without one, its byte tokens <0xNN>;
+// without these, the unknown token.
 #pragma once
 
 #include <array>
@@ -18,8 +19,8 @@ class BpeSymbols {
   // `index` is borrowed.
   BpeSymbols(const TokenIndex& index, const TokenizerPipeline& pipeline);
 
-  // Writes the ids of the piece (at most piece.size()) to `out` and returns their end. A byte that is not UTF-8 is a
-  // character of its own. kData error for a character without a token if there is no unknown token.
+  // Writes the ids of the piece (at most piece.size()) to `out` and returns their end. A byte that is not
+  // UTF-8 counts as a character. kData error for a character without tokens if there is no unknown token.
   uint32_t* write(std::string_view piece, uint32_t* out) const;
 
  private:

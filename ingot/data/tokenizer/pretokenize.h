@@ -2,8 +2,8 @@
 //
 // The patterns of GPT-2, cl100k, o200k, Llama 3 and Qwen 2 have hand-written scanners over Unicode 16.0
 // classes; PCRE2 matches all others (its tables may be of another Unicode version). The pieces cover the
-// whole text: the text between two matches is a piece too, and so is every run of bytes that is not UTF-8
-// (a scanner treats such a byte as a symbol, like punctuation).
+// whole text: the text between two matches is a piece too, and so is every run of bytes that are not UTF-8.
+// A scanner instead treats such a byte as a symbol, like punctuation.
 #pragma once
 
 #include <cstddef>
@@ -38,9 +38,9 @@ class Pretokenizer {
   const std::string& expression() const { return expression_; }
   bool has_scanner() const { return scan_ != nullptr; }
 
-  // Returns the first position in [from, text.size()) where the text may be cut into two that are split
-  // independently, whatever comes before and after them. Returns text.size() if there is none or the
-  // pattern has no scanner. The cut is one of the piece ends that splitting the whole text gives.
+  // Returns the first position in [from, text.size()) where the text may be cut in two: splitting each part
+  // separately gives the pieces of the whole text, for any text before and after it. Returns text.size() if
+  // there is no such position or the pattern has no scanner.
   size_t find_cut(std::string_view text, size_t from) const;
 
  private:
@@ -52,9 +52,9 @@ class Pretokenizer {
   std::shared_ptr<const Regex> regex_;  // shared by copies; immutable
 };
 
-// Reads the pieces of text[begin, end) in order. Lookahead sees the text after `end`.
-// REQUIRES: each of begin and end is 0, text.size() or a cut; the pretokenizer and the text outlive the
-// reader.
+// PieceReader reads the pieces of text[begin, end) in order. Lookahead sees the text after `end`.
+// REQUIRES: each of begin and end is 0, text.size() or a cut of find_cut(); the pretokenizer and the text
+// outlive the reader.
 class PieceReader {
  public:
   PieceReader(const Pretokenizer& pretokenizer, std::string_view text, size_t begin, size_t end);

@@ -76,8 +76,9 @@ void match_string(std::string_view text, std::string_view pattern, std::vector<M
   }
 }
 
-// Steps over empty matches as Oniguruma's Rust binding does: one that begins where the last match ended does not
-// count, and the search goes on one character later. REQUIRES: valid UTF-8, not empty.
+// Appends the matches of the regex and the text between them. Steps over empty matches as Oniguruma's Rust
+// binding does: one that begins where the last match ended does not count, and the search continues one
+// character later. REQUIRES: valid UTF-8, not empty.
 void match_regex(std::string_view text, RegexMatch& regex, std::vector<Match>& matches) {
   size_t copied = 0, from = 0;
   bool has_last = false;

@@ -1,5 +1,5 @@
-// Turns tokens into text by the decoder of a tokenizer.json. Bytes are written as they are, also those that do not make a
-// character (the library `tokenizers` writes U+FFFD for them).
+// TokenDecoder turns tokens into text by the decoder of a tokenizer.json. It writes all bytes as they are,
+// even those that form no character (the library `tokenizers` writes U+FFFD for them).
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ class TokenDecoder {
 
   std::vector<DecoderStep> steps_;
   bool is_byte_level_;
-  bool has_first_rule_ = false;  // the first token has a text of its own
-  size_t fuse_ = 0;              // index in steps_ of the first step behind Fuse, which sees the whole text
+  bool has_first_rule_ = false;      // the first token of a sequence is decoded differently
+  size_t fuse_ = 0;                  // index in steps_ of Fuse; the steps after it see the whole text
   std::vector<std::string> tokens_;  // as the file spells them; bytes in a byte-level vocabulary
   std::vector<std::string> texts_;
 };

@@ -59,11 +59,11 @@ class Tokenizer {
   // `tokenizers` can read.
   virtual std::string to_json() const = 0;
 
-  // The contents of the files beside the tokenizer's file; they are not in to_json().
+  // The contents of the other files in the folder of the tokenizer's file; they are not in to_json().
   const TokenizerSideFiles& side_files() const { return side_files_; }
   void set_side_files(TokenizerSideFiles side) { side_files_ = std::move(side); }
 
-  // The tokens that end a text by the files beside the tokenizer's: eos_token_id, else the id of eos_token, else
+  // Returns the tokens that end a text: eos_token_id of side_files(), else the id of its eos_token, else
   // end_of_text(). Empty if there is none of them.
   std::vector<TokenId> eos_ids() const;
 
@@ -76,10 +76,10 @@ std::vector<TokenId> encode_with_special(const Tokenizer& tokenizer, std::string
 std::string decode(const Tokenizer& tokenizer, std::span<const TokenId> ids);
 
 // Reads a .tiktoken file, a tokenizer.json, an encoder.json or vocab.json (with vocab.bpe or merges.txt
-// in the same folder), or a folder that holds one of them. A .tiktoken file does not say how text is
-// split. `pattern` says it (a name or a regex, as in BpeTrainConfig); if `pattern` is empty, the number
+// in the same folder), or a folder that holds one of them. A .tiktoken file does not define how text is
+// split. `pattern` defines it (a name or a regex, as in BpeTrainConfig); if `pattern` is empty, the number
 // of ranks of a published vocabulary or else the file's name decides. kData error, with file and place,
-// for anything malformed. The files beside a tokenizer.json are read with it (tokenizer_side_files.h).
+// for anything malformed. The side files of a tokenizer.json are read with it (tokenizer_side_files.h).
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path, std::string_view pattern = {});
 
 // Reads the text of a tokenizer.json; `name` stands for the file in errors.

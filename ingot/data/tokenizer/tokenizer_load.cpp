@@ -15,7 +15,7 @@ namespace ingot {
 namespace {
 namespace fs = std::filesystem;
 
-// What is known about a published .tiktoken vocabulary but is not in its file.
+// Published holds the facts about a published .tiktoken vocabulary that its file does not contain.
 struct Published {
   std::string_view name;  // matched against the file name
   size_t token_count;

@@ -1,5 +1,6 @@
-// The files beside a tokenizer.json name the tokens that begin, end and pad texts, and have the chat template. Ingot ends
-// generated text by these tokens, and writes all of it beside the tokenizers of checkpoints, exports and prepared folders.
+// The side files of a tokenizer.json lie in the same folder. They name the tokens that begin, end and pad
+// texts, and hold the chat template. Ingot ends generated text at these end tokens, and writes side
+// files next to the tokenizers of checkpoints, exports and prepared folders.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +25,12 @@ struct TokenizerSideFiles {
   void fill_from(const TokenizerSideFiles& other);
 };
 
-// Reads the files of a folder, all of which may be missing. kData error that names the file if one is no JSON object or an
-// id is no token id.
+// Reads the side files in a folder, any of which may be missing. Throws a kData error that names the file
+// if one is not a JSON object or an id in it is not a token id.
 TokenizerSideFiles read_side_files(const std::filesystem::path& folder);
 
-// Writes chat_template.jinja, tokenizer_config.json and generation_config.json into a folder that has no config.json; each
-// only if there is something for it.
+// Writes chat_template.jinja, tokenizer_config.json and generation_config.json into a folder that has no
+// config.json. Files without content are not written.
 void write_side_files(const TokenizerSideFiles& side, const std::filesystem::path& folder);
 
 inline constexpr const char* kChatTemplateFile = "chat_template.jinja";

@@ -276,7 +276,7 @@ std::vector<LastValue> last_values(const LinePlot& plot) {
   return out;
 }
 
-// Draws each value beside the end of its line, and moves values apart that would overlap.
+// Draws each value next to the end of its line, and moves values apart that would overlap.
 void draw_last_values(std::span<const LastValue> values, const Axis& x, const Axis& y, std::string& svg) {
   double free_px = 0;  // lowest y that the next value may have
   for (const LastValue& v : values) {

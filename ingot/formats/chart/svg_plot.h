@@ -32,7 +32,7 @@ struct LinePlot {
 };
 
 // Draws the chart. Long series are thinned to what the width can show, keeping the extremes. Every series
-// except the faint ones has its last value written at its end. Without any point the chart says so.
+// except the faint ones has its last value written at its end. A chart without points shows "no data yet".
 // kInternal error if x, y and the bars of a series differ in length, or if the size is below 240 x 160.
 std::string render_svg(const LinePlot& plot);
 

@@ -18,13 +18,15 @@ struct NormalizerStep {
   bool strips_right = true;  // kStrip
 };
 
-// When a word marker or a space is put before a stretch of text that does not begin with one.
+// PrependScheme selects the stretches of text that get a word marker or a space in front, unless they begin
+// with one: none, the first of the text, or all.
 enum class PrependScheme { kNever, kFirst, kAlways };
 
 struct PreTokenizerStep {
   enum class Type { kSplit, kDigits, kPunctuation, kWhitespace, kWhitespaceSplit, kMetaspace, kByteLevel };
-  // What becomes of a match: a piece of its own, nothing, the end of the previous piece, the start of the
-  // next one, or one piece together with the matches beside it.
+  // Behavior is the treatment of a match. In the order of the values, a match becomes a piece of its own,
+  // nothing, the end of the previous piece, the start of the next piece, or one piece together with the
+  // adjacent matches.
   enum class Behavior { kIsolated, kRemoved, kMergedWithPrevious, kMergedWithNext, kContiguous };
   Type type = Type::kSplit;
   std::string pattern;                      // kSplit

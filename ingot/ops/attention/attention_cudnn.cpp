@@ -176,7 +176,7 @@ class Scratch {
   float *next_, *end_;
 };
 
-// What the graphs of documents read in place of doc_start, and where they keep lse.
+// Documents holds the table that graphs of documents read instead of doc_start, and the place of their lse.
 struct Documents {
   cuda::DocumentTable table = {};
   Tensor lse_by_token = {};  // (B*T, H) f32

@@ -1,4 +1,5 @@
-// What cuDNN's attention needs in memory if its batch are documents. Defined in builds with CUDA.
+// Tables in device memory that cuDNN's attention needs if its batch consists of documents. Defined in builds
+// with CUDA.
 #pragma once
 
 #include "ingot/core/stream.h"
@@ -6,7 +7,8 @@
 
 namespace ingot::cuda {
 
-// Where the documents of a batch lie, of D at most: all i32 on the device.
+// DocumentTable holds the lengths and places of the documents of a batch, at most D of them. All tensors
+// are i32 on the device.
 struct DocumentTable {
   Tensor lengths;                 // (D) tokens of each document
   Tensor qkv_at, out_at, lse_at;  // (D + 1) first element of each document in tensors of these strides
@@ -14,7 +16,7 @@ struct DocumentTable {
 struct DocumentStrides {
   int64_t qkv, out, lse;  // elements from one token to the next
 };
-// first_rows: AttentionConfig::first_rows.
+// Fills the table. first_rows: AttentionConfig::first_rows.
 void document_table(const DocumentTable& table, const Tensor& first_rows, const DocumentStrides& strides,
                     Stream& stream);
 

@@ -90,7 +90,7 @@ struct Running {
   }
 };
 
-// What the groups of lanes of a block have computed.
+// GroupResults holds the results of the groups of lanes of a block.
 struct GroupResults {
   float top[kHeads][kDecodeThreads], total[kHeads][kDecodeThreads];  // by group
   float sum[kHeads][kDecodeThreads * kLaneDims];                     // by group and dim

@@ -95,12 +95,14 @@ struct Place {
 
 class Plan {
  public:
-  // Which of the plans that cuDNN proposes, the best first, are built: at most `most`, from number `first` on.
+  // Wanted selects the plans to build from those that cuDNN proposes, the best first: at most `most`, from
+  // number `first` on.
   struct Wanted {
     int64_t first = 0;
     size_t most = 1;
   };
-  // Returns the wanted plans that cuDNN can build and that need at most max_workspace_bytes. Takes about a second for each.
+  // Returns the wanted plans that cuDNN can build and that need at most max_workspace_bytes. Takes about a
+  // second for each.
   static std::vector<Plan> make(const Library& library, const OpGraph& graph, const Target& target,
                                 size_t max_workspace_bytes, const Wanted& wanted);
 

@@ -65,7 +65,7 @@ struct TableRows {
 constexpr int kOwners = 264;  // number of blocks that the vocabulary is divided among
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kBatch = 4 * kThreads;  // tokens scanned between two barriers
-constexpr int kAhead = 8;             // rows of d_out that a warp has under way at once
+constexpr int kAhead = 8;             // rows of d_out that a warp loads at one time
 
 __device__ __forceinline__ int lowest_bit(unsigned bits) {
 #ifdef __CUDA_ARCH__
@@ -131,9 +131,10 @@ __device__ __forceinline__ void add_listed(HeldRow<W>& held, const T* d_out, con
 
 // Block (owner, column block) owns the table rows v with v % kOwners == owner, in kWarp * W columns; its
 // warp w owns those with v / kOwners % kWarps == w. The block scans all tokens and lists its own in order,
-// then each warp adds the listed rows that it owns, with kAhead loads under way. So one thread per column sums
-// each row of d_wte in order of n. Memory traffic: d_out once, the tokens once per block (from the L2 cache), and the touched rows of
-// d_wte. The first barrier of an iteration also waits for the readers of the previous list.
+// then each warp adds the listed rows that it owns, with kAhead loads in flight. So one thread per column
+// sums each row of d_wte in order of n. Memory traffic: d_out once, the tokens once per block (from the L2
+// cache), and the touched rows of d_wte. The first barrier of an iteration also waits for the readers of
+// the previous list.
 template <int W, typename T>
 __global__ void __launch_bounds__(kThreads)
     add_tokens(float* d_wte, const T* d_out, const int32_t* tokens, int64_t N, TableRows table, int C) {

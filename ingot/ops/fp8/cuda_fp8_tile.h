@@ -174,10 +174,10 @@ struct TurnedTile {
 };
 
 // Encodes a block's tile of a matrix (N, C). values(row, column) returns 8 elements of a row, and
-// scale(values, column, tally) scales and counts them. A thread loads all its rows before it scales the first,
-// so that 4 loads are under way at once. The codes go directly to `to` (if not null), 8 bytes per thread, and
-// through shared memory to the transposed copy, 16 bytes per thread. All threads of the block call it.
-// REQUIRES: N and C multiples of 8.
+// scale(values, column, tally) scales and counts them. A thread loads all its rows before it scales the
+// first, so that 4 loads are in flight at once. The codes go directly to `to` (if not null), 8 bytes per
+// thread, and through shared memory to the transposed copy, 16 bytes per thread. All threads of the block
+// call it. REQUIRES: N and C multiples of 8.
 template <typename Format, typename Values, typename Scale>
 __device__ __forceinline__ void encode_tile(Format* to, Format* transposed, int64_t N, int64_t C,
                                             const Meter& meter, const Values& values, const Scale& scale) {

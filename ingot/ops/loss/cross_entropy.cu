@@ -83,9 +83,9 @@ __global__ void __launch_bounds__(kRowThreads) rows_loss(Rows<L, D> a, Cap cap) 
 // Threads of a block that holds its row in shared memory: two such blocks share a multiprocessor if the logits
 // are bf16 and the vocabulary is GPT-2's.
 constexpr int kHeldThreads = 512;
-// Packs that a thread has under way while it copies a row into shared memory.
+// Packs that a thread has in flight while it copies a row into shared memory.
 constexpr int kPacksUnderWay = 4;
-// Shared memory that the kernel uses beside its row, at most.
+// Upper bound of the shared memory that the kernel uses in addition to its row.
 constexpr size_t kReductionBytes = 1024;
 
 // exp(z - z_max). With kIsFast it is one multiply-add and one instruction of the special function unit; its error

@@ -284,7 +284,7 @@ class HeadPass {
   LinearCrossEntropyReport report_;
 };
 
-// What the ranks that share the columns exchange in the FP8 head on a device.
+// Plans the exchanges of the FP8 head on a device between the ranks that share the columns.
 void plan_fp8_exchange(const LinearCrossEntropyIn& in, const LinearCrossEntropyConfig& config,
                        const LinearCrossEntropyScratch& scratch, bool has_grads, Stream& stream) {
   if (config.columns.is_whole()) return;

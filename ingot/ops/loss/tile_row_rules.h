@@ -1,4 +1,4 @@
-// How the sums of a row over several ranges of columns are merged, as a rule that all devices share. Internal to the
+// Merges the sums of a row over several ranges of columns, by a rule that all devices share. Internal to the
 // loss ops.
 #pragma once
 

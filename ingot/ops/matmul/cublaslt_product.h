@@ -28,7 +28,7 @@ struct Product {
 
   // Returns everything that the choice of a kernel may depend on.
   std::string key() const;
-  // Returns what the library's answer depends on beside sizes and alignments, in words.
+  // Returns in words everything except sizes and alignments on which the library's answer depends.
   std::string kind() const;
   // True if something else can replace the product: an 8-bit one, or one that is fused with what follows.
   bool is_special() const;

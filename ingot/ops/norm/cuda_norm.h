@@ -121,7 +121,7 @@ __device__ __forceinline__ void store_part(typename S::Tile& tile, float* parts,
   }
 }
 
-// What backward reads of a row.
+// RowInputs holds the values that backward reads for one row.
 template <bool kCentred, typename S, typename T>
 struct RowInputs {
   typename S::template RawTile<T> x, dy, d_residual;

@@ -148,7 +148,8 @@ struct Move {
   }
 };
 
-// How many numbers Adafactor::measure fills in turn 0: of the rows, of the columns, and of the weights.
+// Returns the number of sums that Adafactor::measure fills in turn 0: one per row, one per column, and one
+// for the weights. A vector has only the last.
 int64_t first_numbers(const OptimParam& param) {
   return 1 + (param.is_matrix() ? param.whole()[0] + param.whole()[1] : 0);
 }

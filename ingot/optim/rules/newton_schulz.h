@@ -22,7 +22,7 @@ namespace ingot {
 // The coefficients of the iteration.
 enum class NewtonSchulzKind { kQuintic, kPolarExpress };
 
-// What a configuration can choose: the coefficients, and the dtype of the iterates.
+// The values that a configuration can choose for the coefficients and for the dtype of the iterates.
 inline constexpr std::array<ValueName<NewtonSchulzKind>, 2> kNewtonSchulzKinds{
     {{"quintic", NewtonSchulzKind::kQuintic}, {"polar_express", NewtonSchulzKind::kPolarExpress}}};
 inline constexpr std::array<ValueName<DType>, 2> kNewtonSchulzDtypes{

@@ -1,8 +1,10 @@
-// Heartbeat: the sign of life that a rank's training thread leaves in its folder, in heartbeat.json. It says
-// what the rank does, since when it is allowed to take how long, and which process it is. A supervisor
-// (`ingot launch`) ends a job whose heartbeat is older than its own limit; `ingot status` shows its age.
+// Heartbeat is the sign of life that a rank's training thread leaves in its folder, in heartbeat.json. It
+// names the process and what the rank does, and states how long the next beat may take. A supervisor
+// (`ingot launch`) ends a job whose heartbeat is older than this limit; `ingot status` shows the heartbeat's
+// age.
 //
-// Only the training thread beats: a helper thread would go on beating while the training thread hangs.
+// Only the training thread beats, because a helper thread would continue to beat while the training thread
+// hangs.
 #pragma once
 
 #include <chrono>
@@ -16,7 +18,7 @@
 
 namespace ingot {
 
-// What heartbeat.json says.
+// HeartbeatSign is the content of heartbeat.json.
 struct HeartbeatSign {
   int64_t time_s = 0;       // seconds since 1970
   int64_t count = 0;        // beats of this process so far

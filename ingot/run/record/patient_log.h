@@ -1,5 +1,5 @@
-// PatientLog is a MetricsLog that tolerates a full disk: lines that cannot be written wait in memory, in
-// order, and are written before the next line that can be.
+// PatientLog is a MetricsLog that tolerates a full disk. Lines that cannot be written are kept in memory, in
+// order; once the disk has room again, they are written before the next line.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ class PatientLog {
   void truncate_after(int64_t step);
   void sync();
 
-  // Returns why lines wait, once each time that they begin to wait; otherwise nullopt.
+  // Returns the reason why lines wait, once each time that they begin to wait; otherwise nullopt.
   std::optional<std::string> take_trouble();
   size_t waiting() const { return waiting_.size(); }
 

@@ -1,4 +1,4 @@
-// The rows of report.html about where a run comes from and how it ended, read from its run.json.
+// Makes the rows of report.html about the origin and the end of a run, from its run.json.
 #pragma once
 
 #include <filesystem>

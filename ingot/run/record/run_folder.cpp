@@ -39,7 +39,7 @@ bool holds_files(const std::filesystem::path& folder) {
   }
 }
 
-// Returns what the user can do about a folder that holds files: a run without a checkpoint cannot go on.
+// Returns advice for a folder that holds files. A run without a checkpoint cannot continue.
 const char* advice_for(const std::filesystem::path& folder) {
   if (list_checkpoints(folder / "checkpoints").empty())
     return "is not empty, and holds no checkpoint to go on from: choose another --out";

@@ -20,7 +20,7 @@
 
 namespace ingot {
 
-// How much of a source of a mixture (data.mix) a run has used.
+// MixUse describes how much of one source of a mixture (data.mix) a run has used.
 struct MixUse {
   std::string source;
   double share = 0;  // fraction of the windows

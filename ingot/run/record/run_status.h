@@ -24,13 +24,13 @@ struct RunStatus {
   std::string error;  // error of a failed run, or of the rank that failed
 };
 
-// Returns nullopt if the folder holds no run.json. Throws a kData error if that is not a JSON object with a
-// status. Texts are without control characters.
+// Returns nullopt if the folder holds no run.json. Throws a kData error if the file is not a JSON object with
+// a status. The texts of the result contain no control characters.
 std::optional<RunStatus> read_run_status(const std::filesystem::path& folder);
 
 // "3h05m ago", from the last sign of the process.
 std::string last_sign_text(const RunStatus& status, int64_t now_s);
-// A remark besides the status: "pid 4711 is gone", "on node7", "exit code 5: ...".
+// Returns a remark that explains the status: "pid 4711 is gone", "on node7", "exit code 5: ...".
 std::string remark_on(const RunStatus& status);
 // "died at step 120 (pid 4711 is gone), last heartbeat 3h05m ago"; "running or died at step 120: last
 // heartbeat 3h05m ago on node7".

@@ -11,7 +11,7 @@ namespace ingot {
 // and no config.toml that differs from what Ingot writes. Returns false if the folder cannot be read.
 bool is_start_debris(const std::filesystem::path& run);
 
-// Removes the debris, and last the lock if `lock` says so. Does nothing if is_start_debris() is false.
+// Removes the debris, and after it the lock if `lock` is kGoes. Does nothing if is_start_debris() is false.
 // Never throws.
 enum class LockFile { kStays, kGoes };
 void remove_start_debris(const std::filesystem::path& run, LockFile lock) noexcept;

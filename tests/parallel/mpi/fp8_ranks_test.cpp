@@ -38,7 +38,8 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
   return most;
 }
 
-// How far rounding alone takes the losses of one rank. The ranks divide the runs.
+// Returns the largest distance from `want` to which rounding alone takes the losses of one rank. The ranks
+// divide the runs among themselves.
 double rounding_distance(RunConfig config, const std::vector<double>& want) {
   config.parallel = {};
   double most = 0;

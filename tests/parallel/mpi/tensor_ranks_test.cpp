@@ -81,7 +81,8 @@ ModelConfig norms_after() {
   return c.resolved();
 }
 
-// Everything that the blocks of the speed run read besides the residual stream.
+// Returns a model whose blocks read everything that those of the speed run read in addition to the residual
+// stream.
 ModelConfig whole_speedrun() {
   ModelConfig c = llama();
   c.kv_heads = c.heads;

@@ -40,7 +40,7 @@ std::vector<float> numbers(size_t param, int t) {
   return x;
 }
 
-// How parameters are cut into shards.
+// Cut says how parameters are cut into shards.
 enum class Cut { kWhole, kShards, kRows, kColumns };
 
 std::vector<Rect> rects_here(const Submitted& g, Cut cut, int rank, int ranks) {

@@ -309,7 +309,7 @@ TEST_F(PreparedFolder, ShardsWithoutValidationAreSplitAndMissingFilesAreNamed) {
   const std::vector<uint32_t> val = prepared_tokens(data.val);
   both.insert(both.end(), val.begin(), val.end());
   EXPECT_EQ(both, all);
-  config.tokenizer = "bpe";  // a tokenizer beside the shards takes precedence
+  config.tokenizer = "bpe";  // a tokenizer in the folder of the shards takes precedence
   fs::copy_file(folder / "prep/tokenizer.json", folder / "alone/tokenizer.json");
   EXPECT_EQ(load_run_data(config, std::nullopt).train.tokens(), data.train.tokens());
 }

@@ -1,5 +1,6 @@
-// Seen: a run that was told to end while its text was read went on to the end of the text, minutes for a long one, and saved a
-// checkpoint of step 0; `data prepare` left its unfinished folder. Wanted: exit code 75 at once, and nothing half-written.
+// Seen: a run that was asked to end while it read its text first read to the end, which takes minutes for a
+// long text, and saved a checkpoint of step 0; `data prepare` left its unfinished folder. Wanted: exit code
+// 75 at once, and nothing half-written.
 #include <gmock/gmock.h>
 
 #include "tests/regress/run_program.h"

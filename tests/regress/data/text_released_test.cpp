@@ -1,5 +1,6 @@
-// Seen: the whole corpus stayed in memory while the model trained (22 MB of books beside a plan of 376 MB), because the
-// validation text, which gzip and xz compress at the end, shares its storage. Wanted: only the validation text stays.
+// Seen: the whole corpus stayed in memory while the model trained (22 MB of books in addition to the planned
+// 376 MB), because the validation text, which gzip and xz compress at the end, shares its storage. Wanted:
+// only the validation text stays.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

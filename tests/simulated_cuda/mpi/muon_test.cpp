@@ -1,5 +1,5 @@
-// Distributed Muon on simulated devices, through the host and over a simulated NCCL: losses are those of one rank on the
-// CPU, and the messages of a round run beside the products of the next.
+// Tests of distributed Muon on simulated devices, through the host and over a simulated NCCL: the losses are
+// those of one rank on the CPU, and the messages of a round run concurrently with the products of the next.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -155,7 +155,8 @@ class DeviceWork final : public MatrixWork {
   Stream& stream_;
 };
 
-// What update.run() does with 16 equal matrices: the calls of the host, and then what runs on the device.
+// Order holds what update.run() does with 16 equal matrices: the calls of the host, and what then runs on the
+// device.
 struct Order {
   std::vector<std::string> calls, runs;
 };

@@ -1,6 +1,7 @@
-// The simulated NCCL (../nccl/nccl.cpp) does what the library does, call by call: what a call on a communicator that does
-// not block returns, what it stores through its pointer, and which state it leaves. Each row names the lines of NCCL's
-// sources that say so (src/init.cc unless another file is named), for v2.28.9-1, v2.29.7-1 and v2.30.7-1.
+// Tests that the simulated NCCL (../nccl/nccl.cpp) does what the library does, call by call: what a call on a
+// communicator that does not block returns, what it stores through its pointer, and which state it leaves.
+// Each row names the lines of NCCL's sources that define this (src/init.cc unless another file is named), for
+// v2.28.9-1, v2.29.7-1 and v2.30.7-1.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -62,7 +63,7 @@ class NcclCalls : public ::testing::Test {
     EXPECT_EQ(ncclCommGetAsyncError(comm, &result), ncclSuccess);
     return result;
   }
-  // The state as another thread sees it. Jobs of the simulation go on only when this thread asks.
+  // Returns the state that another thread gets. Jobs of the simulation advance only when this thread asks.
   ncclResult_t state_now() {
     ncclResult_t result = ncclSuccess;
     std::thread([&] { result = state(); }).join();

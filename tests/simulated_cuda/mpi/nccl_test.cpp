@@ -95,7 +95,7 @@ TEST_F(NcclTest, ManyCollectivesMayBeUnderWay) {
   EXPECT_THAT(read(t), ElementsAre(1));
 }
 
-// Nothing happens on the device until it is waited for: the host goes on.
+// The host continues after it starts a collective: the device does nothing until the host waits for it.
 TEST_F(NcclTest, CollectivesRunBesideTheHost) {
   const Tensor t = put(DType::f32, {rank});
   Pending sum = group->start_all_reduce("sum", t);
@@ -160,7 +160,7 @@ TEST_F(NcclTest, JobsOfNcclMayEndLate) {
   world->barrier("all ranks have used it");
 }
 
-// An abort that takes long: the group's error is reported all the same, and no rank hangs.
+// The group's error is reported and no rank hangs even if an abort takes long.
 TEST_F(NcclTest, AnAbortMayEndLate) {
   const Variable late("INGOT_SIMULATED_NCCL_LATE", "50");
   const Tensor t = put(DType::f32, {rank});

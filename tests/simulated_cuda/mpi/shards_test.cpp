@@ -87,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(
                       DeviceShards{"replicas_of_shards", tiny(llama()), 2}),
     [](const auto& info) { return std::string(info.param.name); });
 
-// A checkpoint of shards on devices goes on on one CPU, and the other way round.
+// A run continues from a checkpoint of shards on devices, both on one CPU and on the devices.
 TEST_F(SimulatedShards, CheckpointsPassBetweenDevicesAndTheCpu) {
   const RunConfig c = tiny(llama());
   Training alone(c);
@@ -131,7 +131,7 @@ TEST_F(SimulatedShards, CheckpointsPassBetweenDevicesAndTheCpu) {
   if (world->rank() == 0) std::filesystem::remove_all(folder);
 }
 
-// Units are gathered before they are needed: when the first block computes, the second is under way.
+// Units are gathered before they are needed: two gathers are in progress at the same time.
 TEST_F(SimulatedShards, TheNextUnitIsUnderWayWhileOneComputes) {
   const char* gpus = std::getenv("INGOT_SIMULATED_GPUS");
   if (!gpus || std::string(gpus) != "own" || world->size() == 1) GTEST_SKIP() << "the ranks share a GPU";

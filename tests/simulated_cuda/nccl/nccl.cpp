@@ -2,9 +2,10 @@
 // collective waits for its stream, the collectives of a communicator run in order, and it ends only when all ranks have
 // joined. Sums are added in the data's own dtype, rounded after every addition, one rank after the other.
 //
-// Communicators do not block (blocking = 0), and every call returns, stores and changes what the sources of NCCL 2.28.9 to
-// 2.30.7 do (mpi/nccl_calls_test.cpp has the table). An initialisation, a split, a finalisation and the submission of a
-// collective are jobs in the background. Here they go on when the thread that made the communicator asks for its state.
+// Communicators do not block (blocking = 0), and every call returns, stores and changes what the sources of
+// NCCL 2.28.9 to 2.30.7 do (mpi/nccl_calls_test.cpp has the table). An initialisation, a split, a
+// finalisation and the submission of a collective are jobs in the background. Here a job advances only when
+// the thread that made the communicator asks for its state.
 //
 // INGOT_SIMULATED_NCCL makes a rank misbehave from a collective of any communicator on (numbered from 1 in each process):
 //   fail:RANK:NUMBER    the communicator reports a system error there, and a remote error to the others
@@ -54,7 +55,7 @@ struct NcclState {
   int polls = 0;  // before the job is done
   std::thread::id owner = std::this_thread::get_id();
   bool is_finalized = false;
-  bool is_busy = false;  // a collective is under way
+  bool is_busy = false;  // a collective is in progress
   std::shared_ptr<int> graphs =
       std::make_shared<int>();  // every graph has a copy for each of its collectives
 };
@@ -121,15 +122,15 @@ void go_on(NcclState& state) {
   state.result = *result;
 }
 
-// Every call begins with this check (ncclCommEnsureReady). A call that finds a job under way is wrong.
+// Every call begins with this check (ncclCommEnsureReady). It refuses a call while a job is in progress.
 ncclResult_t ensure_ready(const NcclState& state) {
   return state.result == ncclInProgress ? ncclInvalidArgument : state.result.load();
 }
 
 size_t size_of(ncclComm_t comm) { return comm ? static_cast<size_t>(comm->state->size) : 0; }
 
-// One collective under way. Its buffers are its own, because MPI must not touch device memory while the host runs. In a
-// graph it is under way once in every launch.
+// Operation is one collective in progress. It has its own buffers, because MPI must not touch device memory
+// while the host runs. A collective in a graph is in progress once in every launch.
 struct Operation {
   std::shared_ptr<NcclState> state;
   std::vector<std::byte> sent = {}, received = {};
@@ -374,7 +375,7 @@ void record_in(simulated_cuda::Stream* stream, const std::string& what) {
 }
 
 void let_device_run(simulated_cuda::Stream* stream) {
-  constexpr int kRounds = 100;  // in each, every stream that can go on does one piece of its work
+  constexpr int kRounds = 100;  // in each, every stream that can proceed does one piece of its work
   simulated_cuda::enqueue_shared(
       stream, [round = 0]() mutable { return ++round > kRounds; }, [] {}, {}, nullptr);
   cudaStreamSynchronize(stream);
@@ -451,7 +452,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* chil
     const Misbehaviour m = misbehaviour();
     return m.kind == "split" && m.rank == world_rank() ? ncclSystemError : ncclSuccess;
   });
-  return ncclSuccess;  // although the job goes on
+  return ncclSuccess;  // although the job is still in progress
 }
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   if (!comm) return ncclSuccess;

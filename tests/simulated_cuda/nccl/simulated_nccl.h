@@ -1,5 +1,5 @@
-// What tests ask the simulated NCCL (nccl.cpp), and how group_nccl.cpp finds it: it is compiled with these two functions
-// in place of dlopen and dlsym.
+// This header declares the functions by which tests observe and control the simulated NCCL (nccl.cpp), and
+// the two by which group_nccl.cpp finds it: that file is compiled with these in place of dlopen and dlsym.
 #pragma once
 
 #include <cstddef>
