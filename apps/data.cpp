@@ -263,7 +263,8 @@ Json inspect_one(const std::string& spec, const Tokenizer* tokenizer, const Insp
   return inspect_tokens(spec, source, tokenizer, options);
 }
 
-// Inspects each spec. If one of several is not valid, it is named, the others follow, and a kData error ends the command.
+// Inspects each spec. If one of several is not valid, it is named, the others follow, and a kData error ends
+// the command.
 void inspect_data(const InspectOptions& options) {
   std::unique_ptr<Tokenizer> tokenizer;
   if (!options.tokenizer.empty()) tokenizer = load_tokenizer(options.tokenizer);

@@ -97,14 +97,14 @@ void print_notes(const std::vector<std::string>& notes) {
 
 namespace {
 
-// The handling of these signals with which the program was started. UCX, which Open MPI 5 loads, replaces both when it is
-// loaded.
+// The handling of these signals with which the program was started. UCX, which Open MPI 5 loads, replaces
+// both when it is loaded.
 struct sigaction hangup, bus_error;
 
-// A thread of libgomp that waits for another one spins for milliseconds before it sleeps. On a machine with other work the
-// other one may not run, and the spinning takes the time that it needs. Ten thousand turns are a fraction of a
-// millisecond, longer than any wait of an idle machine (docs/benchmarks/busy.md). libgomp reads the limit from the
-// environment before main(), so the program starts itself again with it, once.
+// A thread of libgomp that waits for another one spins for milliseconds before it sleeps. On a machine with
+// other work the other one may not run, and the spinning takes the time that it needs. Ten thousand turns are
+// a fraction of a millisecond, longer than any wait of an idle machine (docs/benchmarks/busy.md). libgomp
+// reads the limit from the environment before main(), so the program starts itself again with it, once.
 [[maybe_unused]] void limit_spinning(char** argv, char** environment) {
   static std::array<char*, 4096> extended;
   size_t n = 0;
@@ -121,7 +121,8 @@ struct sigaction hangup, bus_error;
     ::execve(program.data(), argv, extended.data());
 }
 
-// Called before the constructors of the shared libraries run: until StopSignals exists, a signal would end the program.
+// Called before the constructors of the shared libraries run: until StopSignals exists, a signal would end
+// the program.
 void before_libraries(int argc, char** argv, [[maybe_unused]] char** environment) {
   const std::string_view command = argc > 1 ? argv[1] : "";
   if (command == "train" || command == "launch") ingot::block_stop_signals();

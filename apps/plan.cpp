@@ -141,7 +141,8 @@ void print_search(const PlanArguments& arguments, const RunConfig& config, const
                  format_bytes(static_cast<double>(found.peak_bytes)), found.reason, found.settings);
   }
   if (!result.best.empty()) return;
-  // The search leaves precision, optimizer and the tokens of a step as they are; the comparison of one layout does not.
+  // The search leaves precision, optimizer and the tokens of a step as they are; the comparison of one layout
+  // does not.
   RunConfig one = config;
   take_ranks(one, ranks);
   const std::string shortage = memory_shortage(one, target);

@@ -24,8 +24,8 @@ namespace ingot {
 namespace {
 
 #ifdef INGOT_WITH_MPI
-// The ranks of a machine use its devices round-robin. Each runs on the CPUs of its device's NUMA node, so the memory that
-// it takes is near the device.
+// The ranks of a machine use its devices round-robin. Each runs on the CPUs of its device's NUMA node, so the
+// memory that it takes is near the device.
 void choose_device(const RunConfig& config, [[maybe_unused]] const MpiJob& job) {
   require_device(config);
   if constexpr (kHasCuda) {
@@ -47,15 +47,16 @@ const char* rank_of_launcher() {
 
 }  // namespace
 
-// A stream that waits for another rank must hold up no other stream, so each gets a queue of its own. What the environment
-// says is left as it is.
+// A stream that waits for another rank must hold up no other stream, so each gets a queue of its own. What
+// the environment says is left as it is.
 void prepare_ranks() {
   if (rank_of_launcher()) ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 }
 
-// CUDA by default loads a kernel at its first launch, which may wait for the whole device. A stage that receives early would
-// then wait for a message that depends on its own next kernel. Collectives cannot: all ranks start them in one order, so
-// what a collective waits for was submitted before it, and NCCL loads its own kernels when a communicator is made.
+// CUDA by default loads a kernel at its first launch, which may wait for the whole device. A stage that
+// receives early would then wait for a message that depends on its own next kernel. Collectives cannot: all
+// ranks start them in one order, so what a collective waits for was submitted before it, and NCCL loads its
+// own kernels when a communicator is made.
 void prepare_pipeline(const RunConfig& config) {
   if (rank_of_launcher() && config.parallel.pp > 1) ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 }

@@ -10,11 +10,11 @@
 
 namespace ingot {
 
-// In a process that mpirun or srun started, sets how CUDA serves work that waits for other ranks. main() calls it before
-// anything uses a device.
+// In a process that mpirun or srun started, sets how CUDA serves work that waits for other ranks. main()
+// calls it before anything uses a device.
 void prepare_ranks();
-// In such a process, lets CUDA load all kernels of the program and its libraries at once if the layout has a pipeline. It
-// must be called before anything uses a device.
+// In such a process, lets CUDA load all kernels of the program and its libraries at once if the layout has a
+// pipeline. It must be called before anything uses a device.
 void prepare_pipeline(const RunConfig& config);
 
 // Calls body(mesh). The number of threads is this process's share of the machine's cores, unless the

@@ -1,6 +1,6 @@
-// Prints what the number formats can hold, found by rounding f32 values with Ingot's own types: one line per format,
-// separated by tabs: name, bits, exponent bits, mantissa bits, largest, smallest normal, smallest, decimal digits.
-// bench/plan_tables.py makes a table of it.
+// Prints what the number formats can hold, found by rounding f32 values with Ingot's own types: one line per
+// format, separated by tabs: name, bits, exponent bits, mantissa bits, largest, smallest normal, smallest,
+// decimal digits. bench/plan_tables.py makes a table of it.
 #include <fmt/core.h>
 
 #include <bit>

@@ -1,5 +1,5 @@
-// GFLOP/s of every product of a training step, per engine, and GB/s of the weights in the products of a generated token,
-// beside a copy: bench_matmul --benchmark_filter=...
+// GFLOP/s of every product of a training step, per engine, and GB/s of the weights in the products of a
+// generated token, beside a copy: bench_matmul --benchmark_filter=...
 #include <benchmark/benchmark.h>
 
 #include <array>
@@ -40,7 +40,8 @@ void run(benchmark::State& state, MatmulForm form, DType in, DType out, Engine e
                                                  benchmark::Counter::kIsIterationInvariantRate);
 }
 
-// The products of one generated token at GPT-2 124M, each with weights of its own, so that they come from memory.
+// The products of one generated token at GPT-2 124M, each with weights of its own, so that they come from
+// memory.
 constexpr int64_t kLayers = 12;
 constexpr std::array<std::array<int64_t, 2>, 4> kLayerShapes{
     {{2304, 768}, {768, 768}, {3072, 768}, {768, 3072}}};

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Finds words that the glossary of docs/architecture.md and the rules for English have retired: identifiers that have
-another name now (in code, docs and tests), and comments of ingot/ and apps/ that are not sentences. Prints file, line
+another name now (in code, docs and tests), and comments of ingot/, apps/ and tests/ that are not sentences or are too long a line. Prints file, line
 and the word to write instead, and exits with 1 if it finds any."""
 import pathlib
 import re
@@ -17,13 +17,17 @@ RETIRED = {
 # Patterns that comments must not contain, and what to do about each.
 COMMENTS = [
     (re.compile(r"\b(nobody|somebody|whoever|everybody)\b", re.IGNORECASE), "name who acts, or who does not"),
-    (re.compile(r"^\s*// (Of|By|With whom|Absent:|None:|Nothing:) "), "write a sentence with a subject and a verb"),
+    (re.compile(r"^\s*// (What|How|Which|Where|Whether|When|Who|Why|Of|By|With whom|Absent:|None:|Nothing:) "),
+     "write a sentence with a subject and a verb"),
+    (re.compile(r"\b(beside|besides|goes on|by turns|(?<!`)told (?!apart)|tells? each other|says so|under way|gives? way|has its turn|"
+                r"all the same|so far as)\b", re.IGNORECASE), "write the field's word"),
 ]
+MOST_COLUMNS = 110  # of a comment line; longer ones cannot be read next to a diff
 WORD = re.compile(r"\b(" + "|".join(RETIRED) + r")\b(?!(-| and | & )Muller)")
 
 
 def findings(name: str, text: str):
-    is_ours = name.startswith(("ingot/", "apps/")) and name.endswith((".h", ".cpp", ".cu"))
+    is_ours = name.startswith(("ingot/", "apps/", "tests/")) and name.endswith((".h", ".cpp", ".cu"))
     was_comment = False
     for number, line in enumerate(text.splitlines(), 1):
         for match in WORD.finditer(line):
@@ -35,6 +39,8 @@ def findings(name: str, text: str):
             at = pattern.search(line if pattern.pattern.startswith("^") else comment)
             if is_ours and at and not (was_comment and pattern.pattern.startswith("^")):
                 yield f"{name}:{number}: '{at.group(0).strip()}': {cure}"
+        if is_ours and is_comment and len(line) > MOST_COLUMNS:
+            yield f"{name}:{number}: {len(line)} columns: a comment line has at most {MOST_COLUMNS}"
         was_comment = is_comment
 
 

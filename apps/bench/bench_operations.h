@@ -22,9 +22,10 @@ struct OperationTimes {
   std::span<const StepBegin> begins;
 };
 
-// Rank 0 prints {ranks, layout, step_s, losses, operations: [{rank, step, group, name, kind, bytes, peer, start_s,
-// end_s, wait_s}]}. Every rank's operations are in the order in which it started them. Times are seconds since
-// the rank began the step; wait_s is how long the rank waited for the operation. All ranks of `world` call it.
+// Rank 0 prints {ranks, layout, step_s, losses, operations: [{rank, step, group, name, kind, bytes, peer,
+// start_s, end_s, wait_s}]}. Every rank's operations are in the order in which it started them. Times are
+// seconds since the rank began the step; wait_s is how long the rank waited for the operation. All ranks of
+// `world` call it.
 void print_operations(const OperationTimes& own, const std::string& layout, double step_s,
                       const std::vector<double>& losses, Communicator& world);
 

@@ -1,5 +1,5 @@
-// Completion scripts for bash, zsh and fish. They complete commands, options, presets, the configuration's keys after --set,
-// and files or folders where an option names one.
+// Completion scripts for bash, zsh and fish. They complete commands, options, presets, the configuration's
+// keys after --set, and files or folders where an option names one.
 #pragma once
 
 #include <string>

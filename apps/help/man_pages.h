@@ -8,8 +8,8 @@
 
 namespace ingot {
 
-// Returns the pages by file name: ingot.1, one per command (ingot-data-prepare.1), and ingot-config.5 with all keys and
-// presets.
+// Returns the pages by file name: ingot.1, one per command (ingot-data-prepare.1), and ingot-config.5 with
+// all keys and presets.
 std::map<std::string, std::string> man_pages(const CommandInfo& root, const std::string& version);
 
 }  // namespace ingot

@@ -1,4 +1,5 @@
-// ingot export-run: a run's metrics, configuration and samples for Weights & Biases or MLflow, by their own SDKs.
+// ingot export-run: a run's metrics, configuration and samples for Weights & Biases or MLflow, by their own
+// SDKs.
 #include <fmt/core.h>
 #include <unistd.h>
 

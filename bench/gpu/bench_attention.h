@@ -16,7 +16,8 @@
 namespace ingot {
 
 // Attention as the layers call it, on views of one packed buffer: with cuDNN, which needs scratch, and with
-// Ingot's own kernel. Only operations below the diagonal count. `part` "masks" compares forms of masks instead.
+// Ingot's own kernel. Only operations below the diagonal count. `part` "masks" compares forms of masks
+// instead.
 inline void bench_attention(Bench& b, const std::string& part, const AttentionShape& s, bool has_documents) {
   const int64_t width = (s.H + 2 * s.K) * s.D;
   const auto view = [&](const Tensor& t, int64_t first, int64_t heads) {

@@ -1,4 +1,5 @@
-// Generation in device_bench: attention of single tokens, and passes of them as CUDA graphs and kernel by kernel.
+// Generation in device_bench: attention of single tokens, and passes of them as CUDA graphs and kernel by
+// kernel.
 #pragma once
 
 #include <algorithm>
@@ -30,8 +31,8 @@ inline void bench_decode(Bench& b) {
   b.release();
 }
 
-// Compares both ways to sample kSampledTokens tokens after each of some prompts of one token. The model has random
-// weights in bf16, and of m what generation uses.
+// Compares both ways to sample kSampledTokens tokens after each of some prompts of one token. The model has
+// random weights in bf16, and of m what generation uses.
 inline constexpr int64_t kSampledTokens = 64;
 
 inline void bench_generation(Bench& b, const Model& m, int64_t layers) {

@@ -3,9 +3,9 @@
 // larger than the L2 cache, and hold random numbers.
 //   device_bench [--json FILE.jsonl] [--tiny] [--model NAME]... [PART...]
 // PART: peak, kernels, products, attention, masks, fused (with generation); all without one. NAME: a model of
-// device_timer.h, whose products, attention and fusions are wanted; all without one. Every figure is written the moment it
-// is measured: a line for people, and one JSON object in FILE. --tiny is for trying the program itself: its figures mean
-// nothing.
+// device_timer.h, whose products, attention and fusions are wanted; all without one. Every figure is written
+// the moment it is measured: a line for people, and one JSON object in FILE. --tiny is for trying the program
+// itself: its figures mean nothing.
 #include <fmt/core.h>
 
 #include <algorithm>

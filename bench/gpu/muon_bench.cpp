@@ -1,9 +1,10 @@
-// Compares two ways in which replicas exchange the directions of Muon's matrices, on several GPUs: Ingot's, one gather
-// per round into one buffer (parallel/distributed_muon.h), and one broadcast per matrix. The rounds, their owners and the
-// overlap of messages with the next round's products are the same. It times the updates of all matrices of a model.
+// Compares two ways in which replicas exchange the directions of Muon's matrices, on several GPUs: Ingot's,
+// one gather per round into one buffer (parallel/distributed_muon.h), and one broadcast per matrix. The
+// rounds, their owners and the overlap of messages with the next round's products are the same. It times the
+// updates of all matrices of a model.
 //   mpirun -n RANKS muon_bench [--tiny] MODEL...
-// MODEL: gpt2-124m or llama-1.3b. Rank 0 prints a JSON object for each. --tiny is for trying the program itself: its
-// figures mean nothing.
+// MODEL: gpt2-124m or llama-1.3b. Rank 0 prints a JSON object for each. --tiny is for trying the program
+// itself: its figures mean nothing.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -30,7 +31,8 @@
 namespace ingot {
 namespace {
 
-// Every matrix has one owner, which broadcasts its direction. Messages of a round run while the next one computes.
+// Every matrix has one owner, which broadcasts its direction. Messages of a round run while the next one
+// computes.
 class MessagePerMatrix final : public UpdateComm {
  public:
   // Borrows the group of the replicas.

@@ -1,15 +1,17 @@
 // Asks the libraries of a GPU whether they have kernels for all that Ingot gives them, in 20 seconds:
 //   gpu_probe [--json FILE.jsonl] [--tiny] [--seconds N]
 //
-// 1. The products of a training step: for several models in every precision, a trainer with one layer makes a step in which
-//    each product is only described to cuBLASLt's heuristics (Libraries::survey), so the descriptors are those of training.
-//    A line per kind says how many kernels there are, or which single change the library accepts.
-// 2. One small product of each kind that adds to a matrix, whose refusals the heuristics cannot foresee, and of each 8-bit
-//    kind, against sums in double precision.
+// 1. The products of a training step: for several models in every precision, a trainer with one layer makes a
+//    step in which each product is only described to cuBLASLt's heuristics (Libraries::survey), so the
+//    descriptors are those of training. A line per kind says how many kernels there are, or which single
+//    change the library accepts.
+// 2. One small product of each kind that adds to a matrix, whose refusals the heuristics cannot foresee, and
+//    of each 8-bit kind, against sums in double precision.
 // 3. The plans of cuDNN for the models' attention.
 //
-// A part that fails is reported, and the next one runs. Every line is written at once, and as a JSON object in FILE. Exits
-// with 0 if the library has a kernel for every kind, or for what replaces it; with 1 otherwise, or when the time is up.
+// A part that fails is reported, and the next one runs. Every line is written at once, and as a JSON object
+// in FILE. Exits with 0 if the library has a kernel for every kind, or for what replaces it; with 1
+// otherwise, or when the time is up.
 // --tiny asks for small shapes, to try the program itself.
 #include <fmt/core.h>
 #include <unistd.h>

@@ -72,8 +72,8 @@ inline double roundoff(DType dtype) {
   return dtype == DType::bf16 ? 0x1p-9 : dtype == DType::f16 ? 0x1p-12 : 0x1p-24;
 }
 
-// A small product of a kind, on the device and in double precision. For kinds whose epilogue leaves D as the sum of the
-// product, a matrix and a bias, and for gradients of a bias, which are not compared.
+// A small product of a kind, on the device and in double precision. For kinds whose epilogue leaves D as the
+// sum of the product, a matrix and a bias, and for gradients of a bias, which are not compared.
 class SmallProduct {
  public:
   SmallProduct(const cuda::Product& kind, Stream& stream)
@@ -101,7 +101,8 @@ class SmallProduct {
     }
   }
 
-  // Returns the largest error relative to what rounding may cause, or nullopt if the library refuses the product.
+  // Returns the largest error relative to what rounding may cause, or nullopt if the library refuses the
+  // product.
   std::optional<double> error(const cuda::Product& product) {
     const MatmulProblem& p = product.problem;
     copy(c_, old_.bytes(), stream_);

@@ -1,6 +1,7 @@
-// Fibers: the threads of one simulated rank. SMPI runs every rank as an actor of one process and lets only that
-// actor call MPI, so a rank's threads become fibers on stacks of their own inside the actor. One fiber runs at a
-// time. It hands over when it waits, sleeps, yields or wakes another; if every fiber waits, simulated time passes.
+// Fibers: the threads of one simulated rank. SMPI runs every rank as an actor of one process and lets only
+// that actor call MPI, so a rank's threads become fibers on stacks of their own inside the actor. One fiber
+// runs at a time. It hands over when it waits, sleeps, yields or wakes another; if every fiber waits,
+// simulated time passes.
 #pragma once
 
 #include <ucontext.h>

@@ -1,7 +1,8 @@
-// The functions of the C library and of MPI through which a program starts threads, waits, sleeps and reads the
-// clock, replaced inside simulated ranks. Threads become fibers (fibers.h), and the clock is the simulated one.
-// Outside a rank every function is the C library's. The program links this library before the C library, and
-// smpirun preloads it, because SMPI's copies of a program look up symbols in their own libraries first.
+// The functions of the C library and of MPI through which a program starts threads, waits, sleeps and reads
+// the clock, replaced inside simulated ranks. Threads become fibers (fibers.h), and the clock is the
+// simulated one. Outside a rank every function is the C library's. The program links this library before the
+// C library, and smpirun preloads it, because SMPI's copies of a program look up symbols in their own
+// libraries first.
 #include <dlfcn.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -194,8 +195,8 @@ int sigwait(const sigset_t* set, int* signal) {
 
 // ---- time ----
 
-// A computing thread reads the clock at the borders of its phases. The others get their turn then, as they would on
-// another core.
+// A computing thread reads the clock at the borders of its phases. The others get their turn then, as they
+// would on another core.
 int clock_gettime(clockid_t clock, timespec* time) noexcept {
   const bool is_clock = clock == CLOCK_MONOTONIC || clock == CLOCK_REALTIME;
   Fibers* fibers = is_clock && !is_in_simgrid(__builtin_return_address(0)) ? Fibers::here() : nullptr;
@@ -215,8 +216,8 @@ int clock_nanosleep(clockid_t clock, int flags, const timespec* time, timespec* 
   return 0;
 }
 
-// Pauses between polls are shorter than this. INGOT_SMPI_LONGEST_POLL_US shortens them further, so that an operation
-// is found complete soon after it is.
+// Pauses between polls are shorter than this. INGOT_SMPI_LONGEST_POLL_US shortens them further, so that an
+// operation is found complete soon after it is.
 constexpr double kPause_s = 1e-3;
 
 double longest_poll_s() {

@@ -1,5 +1,6 @@
-// A source of training data that no file holds: documents of eight random letters, a bar, and the same letters again. The
-// letters after the bar can be predicted, the others cannot, so the best loss is known: build/own_data
+// A source of training data that no file holds: documents of eight random letters, a bar, and the same
+// letters again. The letters after the bar can be predicted, the others cannot, so the best loss is known:
+// build/own_data
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -19,7 +20,8 @@ namespace {
 constexpr uint16_t kBar = 26, kEnd = 27, kVocab = 28;
 constexpr int kLetters = 8, kDocumentTokens = 2 * kLetters + 2;
 
-// A TokenSource is any mixture of token vectors and mapped shards. A document begins at its end-of-text token.
+// A TokenSource is any mixture of token vectors and mapped shards. A document begins at its end-of-text
+// token.
 TokenSource copied_letters(int documents, uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<uint16_t> tokens;

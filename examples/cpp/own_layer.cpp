@@ -1,6 +1,7 @@
-// An operation that Ingot does not have, a causal convolution over time, in every block of a model that it has: build/own_layer
-// Its backward pass, memory, recomputation and the trainer follow from the two classes below. A window of one token takes the
-// other tokens away from attention, so that the model learns only what the convolution brings.
+// An operation that Ingot does not have, a causal convolution over time, in every block of a model that it
+// has: build/own_layer Its backward pass, memory, recomputation and the trainer follow from the two classes
+// below. A window of one token takes the other tokens away from attention, so that the model learns only what
+// the convolution brings.
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -140,7 +141,8 @@ double train(const BlockExtension& extension) {
   return trainer.evaluate(source, 0).loss;
 }
 
-// Returns the largest difference between the gradients of a few weights of the convolutions and central differences.
+// Returns the largest difference between the gradients of a few weights of the convolutions and central
+// differences.
 double gradient_error() {
   const ModelConfig config = configuration("model.dropout=0").model.resolved();
   const Transformer model(config, DType::f32, {}, {}, {}, convolutions());

@@ -1,9 +1,9 @@
-// An optimizer that Ingot does not have, AdEMAMix (Pagliardini et al. 2024, arXiv:2409.03137), on the gradients that the trainer
-// computes. It keeps a fast and a slow average of the gradients:
+// An optimizer that Ingot does not have, AdEMAMix (Pagliardini et al. 2024, arXiv:2409.03137), on the
+// gradients that the trainer computes. It keeps a fast and a slow average of the gradients:
 //   m1 = b1 m1 + (1 - b1) g,  m2 = b3 m2 + (1 - b3) g,  v = b2 v + (1 - b2) g^2
 //   w = w - lr ((m1 / (1 - b1^t) + alpha m2) / (sqrt(v / (1 - b2^t)) + eps) + weight_decay w)
-// build/own_optimizer TEXT. To add a rule to the library itself, with its keys, checkpoints, kernels and shards, see
-// "What an addition touches" in docs/architecture.md.
+// build/own_optimizer TEXT. To add a rule to the library itself, with its keys, checkpoints, kernels and
+// shards, see "What an addition touches" in docs/architecture.md.
 #include <cmath>
 #include <cstdint>
 #include <cstdio>

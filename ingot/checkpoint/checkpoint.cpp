@@ -113,7 +113,8 @@ void read_averages(const fs::path& checkpoint, const ParamList& params, F&& f) {
   }
 }
 
-// Returns the checkpoint that `path` stands for. In a run's folder it is the newest one whose files in `read` are good.
+// Returns the checkpoint that `path` stands for. In a run's folder it is the newest one whose files in `read`
+// are good.
 fs::path resolve(const fs::path& path, std::span<const std::string_view> read, const DamageReport& report) {
   require_known_format(path);
   if (path_exists(path / "config.json")) return path;
@@ -237,7 +238,8 @@ ModelFolder read_folder(const fs::path& path) {
   return folder;
 }
 
-// Allocates a store of whole weights without gradients. kMemory error, naming `what`, if the machine has no room for it.
+// Allocates a store of whole weights without gradients. kMemory error, naming `what`, if the machine has no
+// room for it.
 std::unique_ptr<ParamStore> make_store(const ParamList& list, DType compute, MatrixFormat format,
                                        const std::string& what) {
   if (format == MatrixFormat::kInt8) {

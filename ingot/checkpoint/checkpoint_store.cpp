@@ -165,8 +165,8 @@ bool is_finite(const Checkpoint& checkpoint, const DamageReport& report) {
   return false;
 }
 
-// Returns true if a checkpoint was written by a store and holds nothing else, so that it may be deleted. Its files may
-// be damaged or missing.
+// Returns true if a checkpoint was written by a store and holds nothing else, so that it may be deleted. Its
+// files may be damaged or missing.
 bool is_own(const fs::path& checkpoint) {
   try {
     const Manifest manifest = read_manifest(checkpoint);

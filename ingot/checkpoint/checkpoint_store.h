@@ -2,9 +2,9 @@
 // at all, even if the process or the machine dies at any moment:
 //   tmp.<step>.<nonce>/ is filled -> MANIFEST.json -> every file and the folder are flushed
 //   -> renamed to step-<step>/ -> the parent is flushed. Only then is it reported as saved.
-// No pointer file says which checkpoint is the newest: readers look for step-* and trust a checkpoint only if its
-// hashes match. `best` is a link to the checkpoint with the lowest validation loss, which prune() spares. A
-// store is used by one thread, and one process at a time writes to a folder; unfinished tmp.* folders of
+// No pointer file says which checkpoint is the newest: readers look for step-* and trust a checkpoint only if
+// its hashes match. `best` is a link to the checkpoint with the lowest validation loss, which prune() spares.
+// A store is used by one thread, and one process at a time writes to a folder; unfinished tmp.* folders of
 // another live process are not touched.
 #pragma once
 
@@ -42,8 +42,8 @@ using DamageReport = std::function<void(const std::filesystem::path& checkpoint,
 // Nothing is verified.
 std::vector<Checkpoint> list_checkpoints(const std::filesystem::path& folder);
 
-// Returns the checkpoint that the link `best` names; nullopt if there is no link, or if the link names no checkpoint in
-// this folder. The checkpoint is not verified.
+// Returns the checkpoint that the link `best` names; nullopt if there is no link, or if the link names no
+// checkpoint in this folder. The checkpoint is not verified.
 std::optional<Checkpoint> best_checkpoint(const std::filesystem::path& folder);
 
 // Returns what is wrong with a checkpoint's files (verify_manifest) or with its folder's name: step-N
@@ -59,8 +59,8 @@ void require_known_format(const std::filesystem::path& checkpoint);
 void require_known_formats(const std::filesystem::path& folder);
 
 // Returns the newest checkpoint in which every byte matches the manifest. Newer damaged ones are reported
-// and skipped. This and the next two functions throw a kData error at a checkpoint of a newer format, which only
-// the program that made it can judge.
+// and skipped. This and the next two functions throw a kData error at a checkpoint of a newer format, which
+// only the program that made it can judge.
 std::optional<Checkpoint> newest_good_checkpoint(const std::filesystem::path& folder,
                                                  const DamageReport& report);
 // As newest_good_checkpoint for a caller that reads only the files named in `read`.
@@ -93,20 +93,19 @@ class CheckpointStore {
   std::filesystem::path begin(int64_t step);
 
   // Makes the begun checkpoint durable and returns its final path. "step" is added to the metadata. An
-  // older checkpoint of the same step is replaced atomically where the file system can exchange names. A folder of that
-  // name that is none, because its manifest cannot be read or because it holds other files too, is renamed to
-  // step-N.kept-1. kData error if a newer program made it.
-  // `known_hashes` are those of write_manifest. On an error, committed checkpoints are unchanged and the
-  // begun folder stays: the caller may call commit again (after making room) or abandon. REQUIRES: begin
-  // was called.
+  // older checkpoint of the same step is replaced atomically where the file system can exchange names. A
+  // folder of that name that is none, because its manifest cannot be read or because it holds other files
+  // too, is renamed to step-N.kept-1. kData error if a newer program made it. `known_hashes` are those of
+  // write_manifest. On an error, committed checkpoints are unchanged and the begun folder stays: the caller
+  // may call commit again (after making room) or abandon. REQUIRES: begin was called.
   std::filesystem::path commit(const ManifestMetadata& metadata = {},
                                const std::map<std::string, uint64_t>& known_hashes = {});
 
   void abandon() noexcept;
 
-  // Makes `best` name the checkpoint of this step. The link changes in one rename, so it always names a committed
-  // checkpoint. kDisk error if there is no such checkpoint, if the file system refuses the link, or if `best` is
-  // something else than a link, which is not touched.
+  // Makes `best` name the checkpoint of this step. The link changes in one rename, so it always names a
+  // committed checkpoint. kDisk error if there is no such checkpoint, if the file system refuses the link, or
+  // if `best` is something else than a link, which is not touched.
   void set_best(int64_t step);
   // Removes the link `best` if there is one. kDisk error if that fails.
   void clear_best();
@@ -123,11 +122,12 @@ class CheckpointStore {
     return newest_healthy_checkpoint(folder_, report, before_step);
   }
 
-  // Deletes all but the newest `keep` (at least 1) checkpoints and the best one, and returns how many were deleted. A
-  // folder whose manifest cannot be read, or that holds files that its manifest does not list, is not counted and stays. First
-  // it reads the newest one back; unless that is good and all its numbers are finite (according to its
-  // flag, or by reading them if it has no flag), it reports what is wrong and deletes nothing. An
-  // interrupted deletion leaves no partial checkpoint, because the folder is renamed to tmp.* first.
+  // Deletes all but the newest `keep` (at least 1) checkpoints and the best one, and returns how many were
+  // deleted. A folder whose manifest cannot be read, or that holds files that its manifest does not list, is
+  // not counted and stays. First it reads the newest one back; unless that is good and all its numbers are
+  // finite (according to its flag, or by reading them if it has no flag), it reports what is wrong and
+  // deletes nothing. An interrupted deletion leaves no partial checkpoint, because the folder is renamed to
+  // tmp.* first.
   int prune(int keep, const DamageReport& report);
 
  private:

@@ -182,7 +182,8 @@ void CheckpointWriter::start(std::function<void()> work) {
     task_.run(work);
 }
 
-// The first phase on this rank: a copy of the state, if there is room for one, and this rank's part of the files.
+// The first phase on this rank: a copy of the state, if there is room for one, and this rank's part of the
+// files.
 void CheckpointWriter::write(Arena* room) {
   {
     const Announcement copied(is_copied_);

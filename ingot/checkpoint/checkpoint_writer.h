@@ -8,8 +8,9 @@
 // advance(), which all of them call together on the thread that trains. Without a copy (begin's `room` is
 // null), begin() and advance() do all the work themselves and write the trainer's own memory.
 //
-// If a rank dies before the commit, nothing is committed and older checkpoints stay. If a rank fails, begin() or
-// advance() throws its error on all ranks, nothing is left of the checkpoint, and the caller may begin again.
+// If a rank dies before the commit, nothing is committed and older checkpoints stay. If a rank fails, begin()
+// or advance() throws its error on all ranks, nothing is left of the checkpoint, and the caller may begin
+// again.
 #pragma once
 
 #include <atomic>
@@ -33,7 +34,8 @@ namespace ingot {
 
 class CheckpointWriter {
  public:
-  // Borrows both. store: null on ranks other than 0; while a checkpoint is being written, only the writer uses it.
+  // Borrows both. store: null on ranks other than 0; while a checkpoint is being written, only the writer
+  // uses it.
   CheckpointWriter(CheckpointStore* store, Trainer& trainer) : store_(store), trainer_(trainer) {}
   ~CheckpointWriter();  // waits for this rank's work; an uncommitted checkpoint is removed
 
@@ -52,8 +54,9 @@ class CheckpointWriter {
   void wait_until_copied() const { is_copied_.wait(false); }
   // Returns true if this rank's work has ended, so that advance() need not wait for it.
   bool is_ready() const { return task_.is_done(); }
-  // Waits for the work of all ranks and starts the next phase. Returns the checkpoint's path on every rank once it
-  // is committed. Errors: those of begin(), and kNumerics, naming tensor and element, if a number is not finite.
+  // Waits for the work of all ranks and starts the next phase. Returns the checkpoint's path on every rank
+  // once it is committed. Errors: those of begin(), and kNumerics, naming tensor and element, if a number is
+  // not finite.
   std::optional<std::filesystem::path> advance();
   std::filesystem::path finish();  // calls advance() until the checkpoint is committed
   // Gives the checkpoint up: waits for this rank's work and removes what it has written. All ranks call it.

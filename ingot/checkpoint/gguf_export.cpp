@@ -36,7 +36,8 @@ constexpr const char* arch_name(GgufArch arch) {
   return "llama";
 }
 
-// True if llama.cpp's RoPE for the architecture turns elements 2i and 2i + 1 of a head together; others turn i and i + D/2.
+// True if llama.cpp's RoPE for the architecture turns elements 2i and 2i + 1 of a head together; others turn
+// i and i + D/2.
 bool turns_neighbours(GgufArch arch) { return arch == GgufArch::kLlama || arch == GgufArch::kSmolLm3; }
 
 [[noreturn]] void refuse_model(std::string_view what) {
@@ -58,8 +59,8 @@ GgufArch olmo2_arch_of(const ModelConfig& c) {
   return GgufArch::kOlmo2;
 }
 
-// A model with biases of q, k and v alone. llama.cpp's `llama` reads them too, but other readers of GGUF files drop them there.
-// Only `llama` has the RoPE of Llama 3.
+// A model with biases of q, k and v alone. llama.cpp's `llama` reads them too, but other readers of GGUF
+// files drop them there. Only `llama` has the RoPE of Llama 3.
 bool is_qwen2(const ModelConfig& c) {
   return c.has_qkv_bias && !c.has_bias && c.heads * c.head_dim == c.width &&
          c.rope_scaling.kind != RopeScaling::Kind::kLlama3;
@@ -211,8 +212,8 @@ class GgufTensors {
     tensors_.push_back(std::move(tensor));
   }
 
-  // Returns our row of row `row` in the file. Our RoPE turns elements i and i + D/2 of a head together, llama.cpp's for
-  // LLaMA 2i and 2i + 1.
+  // Returns our row of row `row` in the file. Our RoPE turns elements i and i + D/2 of a head together,
+  // llama.cpp's for LLaMA 2i and 2i + 1.
   static int64_t turned_row(int64_t row, int64_t head_dim) {
     const int64_t inside = row % head_dim;
     return row - inside + inside % 2 * (head_dim / 2) + inside / 2;

@@ -21,8 +21,8 @@ bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0x
 
 int64_t characters(std::string_view text) { return std::ranges::count_if(text, begins_character); }
 
-// Returns whether a space is put before the text. Llama 2's files do so and mark spaces in the normalizer, or both in a
-// pre-tokenizer Metaspace.
+// Returns whether a space is put before the text. Llama 2's files do so and mark spaces in the normalizer, or
+// both in a pre-tokenizer Metaspace.
 bool adds_space(const TokenizerSpec& spec, std::vector<std::string>& notes) {
   using Normalizer = NormalizerStep::Type;
   bool prepends = false, marks = false;
@@ -64,8 +64,8 @@ class PairCheck {
     }
   }
 
-  // Returns the left side of a split of the text into two symbols that no merge joins; empty if there is none. A
-  // symbol is a token that merges make, or any character.
+  // Returns the left side of a split of the text into two symbols that no merge joins; empty if there is
+  // none. A symbol is a token that merges make, or any character.
   std::string_view unmerged(std::string_view text) const {
     for (size_t at = 1; at < text.size(); ++at) {
       if (!begins_character(text[at])) continue;

@@ -32,7 +32,8 @@ bool is_split(const PreTokenizerStep& step, std::string_view expression) {
          step.behavior == PreTokenizerStep::Behavior::kIsolated && step.pattern == expression;
 }
 
-// Returns our name of the way in which the text is split: a name of Pretokenizer, smollm or deepseek3; or an empty string.
+// Returns our name of the way in which the text is split: a name of Pretokenizer, smollm or deepseek3; or an
+// empty string.
 std::string_view split_name(const TokenizerSpec& spec) {
   if (spec.kind == Kind::kByteBpe)  // "gpt2" stands for ByteLevel's own expression
     return spec.pattern == "gpt2" ? "gpt2" : Pretokenizer::name_of(spec.pattern);
@@ -64,8 +65,8 @@ constexpr LlamaCppSplit kSplits[] = {
     {"qwen2", "qwen2", false},      {"smollm", "smollm", false},    {"deepseek3", "deepseek-v3", false},
 };
 
-// Returns the value of tokenizer.ggml.pre. Whether whole pieces are looked up makes no difference if the merges make
-// every token.
+// Returns the value of tokenizer.ggml.pre. Whether whole pieces are looked up makes no difference if the
+// merges make every token.
 std::string_view pre_of(const TokenizerSpec& spec) {
   if (spec.merges.empty() && !spec.takes_whole_pieces)
     return "gpt-2";  // every byte is a token, however text is split

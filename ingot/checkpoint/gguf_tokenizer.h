@@ -6,9 +6,9 @@
 
 namespace ingot {
 
-// Adds tokens, types, merges, the name of the pre-tokenizer and the end of text. `vocab` is the number of rows of the
-// embedding; ids without a token become unused ones. Returns notes on rare texts of which llama.cpp makes other ids.
-// kData error, with the reason, if it would do so for common texts.
+// Adds tokens, types, merges, the name of the pre-tokenizer and the end of text. `vocab` is the number of
+// rows of the embedding; ids without a token become unused ones. Returns notes on rare texts of which
+// llama.cpp makes other ids. kData error, with the reason, if it would do so for common texts.
 std::vector<std::string> add_gguf_tokenizer(GgufMetadata& metadata, const Tokenizer& tokenizer,
                                             int64_t vocab);
 

@@ -9,8 +9,8 @@
 
 namespace ingot {
 
-// Returns the contents of config.json, generation_config.json, tokenizer.json, tokenizer_config.json and, if the tokenizer
-// came with one, chat_template.jinja, by name.
+// Returns the contents of config.json, generation_config.json, tokenizer.json, tokenizer_config.json and, if
+// the tokenizer came with one, chat_template.jinja, by name.
 std::map<std::string, std::string> hf_text_files(const HfModelConfig& config, const Tokenizer& tokenizer);
 
 }  // namespace ingot

@@ -180,8 +180,8 @@ void stream_tensor(const ByteSink& sink, const Tensor& value, const HfTensor& t)
   }
 }
 
-// Reads `count` elements of a tensor from element `first` on. kNumerics error that names the element if one is not
-// finite.
+// Reads `count` elements of a tensor from element `first` on. kNumerics error that names the element if one
+// is not finite.
 void read_elements(float* out, const std::string& file, const SafetensorsEntry& entry, int64_t first,
                    int64_t count) {
   const DType dtype = *entry.dtype;

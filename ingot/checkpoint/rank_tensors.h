@@ -21,9 +21,9 @@ namespace ingot {
 // Returns the optimizer's logical tensors, in the order of Optimizer::states, without bytes.
 std::vector<SafetensorsSource> optimizer_tensors(const Optimizer& optimizer);
 
-// The weights' file and optimizer.safetensors of a checkpoint that several ranks write into a folder that all of
-// them see. The files equal, byte for byte, what a single rank would write. Rank 0 calls create; then every rank
-// calls write; then all ranks call add_up_sums together, and rank 0 calls verify.
+// The weights' file and optimizer.safetensors of a checkpoint that several ranks write into a folder that all
+// of them see. The files equal, byte for byte, what a single rank would write. Rank 0 calls create; then
+// every rank calls write; then all ranks call add_up_sums together, and rank 0 calls verify.
 class RankTensorFiles {
  public:
   // Touches no file. Borrows the trainer's group of all ranks.
@@ -47,8 +47,8 @@ class RankTensorFiles {
   File weights_, states_;
 };
 
-// Both read this rank's shards: of the parameters that `tensors` has, and of the optimizer state. kData error, naming file
-// and tensor.
+// Both read this rank's shards: of the parameters that `tensors` has, and of the optimizer state. kData
+// error, naming file and tensor.
 void read_rank_weights(const SafetensorsSet& files, const std::vector<HfTensor>& tensors, Trainer& trainer);
 void read_rank_states(const SafetensorsFile& file, Trainer& trainer);
 

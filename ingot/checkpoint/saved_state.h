@@ -1,8 +1,8 @@
 // SavedState holds the weights and optimizer state that this rank writes to a checkpoint. It reads the
 // trainer's own memory, or a copy of it, which can be written while the trainer continues.
 //
-// Replicas of a shard divide its elements among themselves, so the copies of all ranks together are one copy of
-// the model's f32 weights (or of bf16 weights and their tails) and of the optimizer's state.
+// Replicas of a shard divide its elements among themselves, so the copies of all ranks together are one copy
+// of the model's f32 weights (or of bf16 weights and their tails) and of the optimizer's state.
 #pragma once
 
 #include <cstddef>
@@ -26,20 +26,20 @@ class SavedState {
 
   // Returns the size of the arena that copy_to needs.
   size_t copy_bytes() const;
-  // Copies everything to host memory; values() and state() then read the copy. May run on another thread if the
-  // state lies on the host; the trainer must not change it meanwhile. REQUIRES: the arena is empty.
+  // Copies everything to host memory; values() and state() then read the copy. May run on another thread if
+  // the state lies on the host; the trainer must not change it meanwhile. REQUIRES: the arena is empty.
   void copy_to(Arena& room);
   // Throws a kData error if a bit of the copy has changed since it was made. Does nothing without a copy.
   void require_intact_copy() const;
 
-  // Trained parameter `id`: the elements of this rank's shard that this rank writes, and their f32 values (n), valid
-  // until the next call.
+  // Trained parameter `id`: the elements of this rank's shard that this rank writes, and their f32 values
+  // (n), valid until the next call.
   Range value_range(int id) const { return weights_.at(id).range; }
   const ParamShard& shard(int id) const { return weights_.at(id).shard; }
   Tensor values(int id);
 
-  // State k of Optimizer::states(): the elements of its tensor that this rank writes, and the elements (n) in the
-  // state's dtype, valid until the next call.
+  // State k of Optimizer::states(): the elements of its tensor that this rank writes, and the elements (n) in
+  // the state's dtype, valid until the next call.
   Range state_range(size_t k) const { return states_[k].range; }
   Tensor state(size_t k) { return on_host(states_[k].numbers, staging_); }
 

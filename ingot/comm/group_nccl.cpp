@@ -1,13 +1,15 @@
-// A group over NCCL. For collectives it has two lanes, each a communicator of NCCL with a stream of high priority: reductions run in one,
-// everything else in the other, so that gathering weights never queues behind the reduction of gradients. The
-// collectives of a lane run in the order in which they were started. A watcher thread tells the watchdog which ones are
-// running and aborts the group when NCCL reports an error. A link for messages from one rank to another has one lane, so
-// that messages of different links, which may wait for each other, do not queue behind each other.
+// A group over NCCL. For collectives it has two lanes, each a communicator of NCCL with a stream of high
+// priority: reductions run in one, everything else in the other, so that gathering weights never queues
+// behind the reduction of gradients. The collectives of a lane run in the order in which they were started. A
+// watcher thread tells the watchdog which ones are running and aborts the group when NCCL reports an error. A
+// link for messages from one rank to another has one lane, so that messages of different links, which may
+// wait for each other, do not queue behind each other.
 //
-// While the group's stream is captured into a CUDA graph, a collective becomes a part of the graph: the stream of its lane
-// joins the capture, and wait() leads back. An event that was recorded in a capture cannot be asked whether it is done, so
-// the watchdog hears of the collectives of a lane in a graph together, whenever the graph is launched. NCCL itself keeps the
-// order between the collectives of graphs and others of a communicator.
+// While the group's stream is captured into a CUDA graph, a collective becomes a part of the graph: the
+// stream of its lane joins the capture, and wait() leads back. An event that was recorded in a capture cannot
+// be asked whether it is done, so the watchdog hears of the collectives of a lane in a graph together,
+// whenever the graph is launched. NCCL itself keeps the order between the collectives of graphs and others of
+// a communicator.
 #include <cuda_runtime.h>
 #include <unistd.h>
 
@@ -113,8 +115,8 @@ class NcclGroup final : public Communicator {
     Lane &first = lanes_.front(), &second = lanes_.back();
     settle(&first, library_.init(&first.comm, size(), id, rank(), &config), "ncclCommInitRankConfig");
     if (lanes_.size() == 1) return;
-    // ncclCommSplit returns ncclSuccess while a thread of NCCL still makes the new communicator. Until that thread has
-    // stored it, the state of the first communicator is ncclInProgress.
+    // ncclCommSplit returns ncclSuccess while a thread of NCCL still makes the new communicator. Until that
+    // thread has stored it, the state of the first communicator is ncclInProgress.
     const ncclResult_t begun = library_.split(first.comm, 0, rank(), &second.comm, &config);
     settle(&first, begun == ncclSuccess ? ncclInProgress : begun, "ncclCommSplit");
     INGOT_CHECK(second.comm, "NCCL: group {}: ncclCommSplit has ended without a communicator", name());
@@ -176,7 +178,8 @@ class NcclGroup final : public Communicator {
     ends_in_graph_.clear();
   }
 
-  // The host runs ahead of the device by kMaxUnderWay collectives at most. If it is that far, it waits for the oldest.
+  // The host runs ahead of the device by kMaxUnderWay collectives at most. If it is that far, it waits for
+  // the oldest.
   void wait_for_room(Lane& lane) {
     cudaEvent_t oldest = nullptr;
     {
@@ -274,8 +277,8 @@ class NcclGroup final : public Communicator {
     return library_.async_error(lane.comm, &result) == ncclSuccess ? result : ncclInternalError;
   }
 
-  // Blocks until a call that NCCL may continue in the background has finished. Throws if it failed, or if the watcher
-  // has found an error meanwhile.
+  // Blocks until a call that NCCL may continue in the background has finished. Throws if it failed, or if the
+  // watcher has found an error meanwhile.
   void settle(const Lane* lane, ncclResult_t result, const char* call, std::string_view operation = {}) {
     while (result == ncclInProgress && lane) {
       throw_if_failed();
@@ -313,9 +316,10 @@ class NcclGroup final : public Communicator {
     return ncclSuccess;
   }
 
-  // Ends the kernels that wait for other ranks, and frees the communicators. NCCL returns from the abort of a communicator
-  // only after the graphs that hold its collectives are gone, and they go when the group's own thread has found the error.
-  // Until then that thread may wait for a kernel of any lane, so all are aborted at the same time.
+  // Ends the kernels that wait for other ranks, and frees the communicators. NCCL returns from the abort of a
+  // communicator only after the graphs that hold its collectives are gone, and they go when the group's own
+  // thread has found the error. Until then that thread may wait for a kernel of any lane, so all are aborted
+  // at the same time.
   void abort_all() {
     std::vector<std::thread> aborts;
     {
@@ -426,8 +430,8 @@ std::unique_ptr<Communicator> make_group(Communicator& host, Stream& stream) {
 
 void finalize(std::unique_ptr<Communicator> group) { static_cast<NcclGroup&>(*group).finalize(); }
 
-// NCCL connects two ranks at their first message, and until then the host of either waits for the other. That happens
-// here, because later a rank may start to receive long before its neighbour can send.
+// NCCL connects two ranks at their first message, and until then the host of either waits for the other. That
+// happens here, because later a rank may start to receive long before its neighbour can send.
 std::unique_ptr<Communicator> make_link(std::unique_ptr<Communicator> host, Stream& stream) {
   Library library;
   library.load();

@@ -1,6 +1,7 @@
-// A mesh of ranks: replicas x shards x pipeline stages x tensor-parallel ranks. By default the tensor-parallel
-// axis is innermost and the replicas are outermost, because neighbouring ranks have the fastest links and the
-// axes communicate in this order: in every layer, between stages, once per unit, once per step.
+// A mesh of ranks: replicas x shards x pipeline stages x tensor-parallel ranks. By default the
+// tensor-parallel axis is innermost and the replicas are outermost, because neighbouring ranks have the
+// fastest links and the axes communicate in this order: in every layer, between stages, once per unit, once
+// per step.
 //   rank = ((replica * shards + shard) * stages + stage) * tp + tp_rank
 // Another order places the same groups on other ranks and changes no result.
 #pragma once
@@ -74,8 +75,9 @@ struct MeshGroup {
 // All groups of a mesh.
 std::span<const MeshGroup> mesh_groups();
 
-// Returns the world ranks of the group of `rank` along the axes, in the group's order: by stage, replica, shard and
-// tensor-parallel rank, whatever the order of the axes. The ranks of the world keep their own order.
+// Returns the world ranks of the group of `rank` along the axes, in the group's order: by stage, replica,
+// shard and tensor-parallel rank, whatever the order of the axes. The ranks of the world keep their own
+// order.
 std::vector<int> group_ranks(const MeshShape& shape, int rank, const GroupAxes& axes);
 
 }  // namespace ingot

@@ -18,15 +18,15 @@ inline constexpr bool kHasNccl = false;
 
 namespace nccl {
 
-// All ranks call it. Returns true on all ranks if each has the same version of the library and a device that no other
-// rank uses, and if there are at least two.
+// All ranks call it. Returns true on all ranks if each has the same version of the library and a device that
+// no other rank uses, and if there are at least two.
 bool can_use(Communicator& host);
-// All ranks call these, after can_use() was true for them, or if there is one rank only. A link carries messages, and no
-// collectives, from rank 0 to rank 1 of a group of two.
+// All ranks call these, after can_use() was true for them, or if there is one rank only. A link carries
+// messages, and no collectives, from rank 0 to rank 1 of a group of two.
 std::unique_ptr<Communicator> make_group(Communicator& host, Stream& stream);
 std::unique_ptr<Communicator> make_link(std::unique_ptr<Communicator> host, Stream& stream);
-// Destroys what make_group() or make_link() returned; all its ranks call it. kInternal error if NCCL reports one, or does
-// not end the communicators in time. The destructor alone would then abort them silently.
+// Destroys what make_group() or make_link() returned; all its ranks call it. kInternal error if NCCL reports
+// one, or does not end the communicators in time. The destructor alone would then abort them silently.
 void finalize(std::unique_ptr<Communicator> group);
 
 // The ranks exchange it to find out whether NCCL can be used.

@@ -15,11 +15,12 @@
 
 namespace ingot::nccl {
 
-// The most CTAs (blocks) that one operation of a link or of a lane for collectives may have; NCCL would take up to 32. A
-// CTA that waits for another rank occupies a multiprocessor. If waiting operations occupied them all, products could not
-// run and the messages that depend on those would never be sent. A rank of every axis has 4 links (activations and
-// gradients, from and to a neighbour), and operations wait in at most 7 lanes at one time: 2 of tensor parallelism, 2
-// of shards, and 1 each of replicas, of Muon's update and of tied weights. The few bytes of the world's group take 1 CTA.
+// The most CTAs (blocks) that one operation of a link or of a lane for collectives may have; NCCL would take
+// up to 32. A CTA that waits for another rank occupies a multiprocessor. If waiting operations occupied them
+// all, products could not run and the messages that depend on those would never be sent. A rank of every axis
+// has 4 links (activations and gradients, from and to a neighbour), and operations wait in at most 7 lanes at
+// one time: 2 of tensor parallelism, 2 of shards, and 1 each of replicas, of Muon's update and of tied
+// weights. The few bytes of the world's group take 1 CTA.
 constexpr int kLinkCtas = 4, kCollectiveCtas = 16;
 constexpr int kMultiprocessors = 132;  // an H100 SXM or an H200 has so many
 static_assert(4 * kLinkCtas + 7 * kCollectiveCtas + 1 < kMultiprocessors);

@@ -297,6 +297,7 @@ ConfigKey or_auto(ConfigKey key, Path... path) {
 }
 
 // Add groups of keys that are defined in files of their own.
+void add_model_keys(std::vector<ConfigKey>& keys);
 void add_loss_scale_keys(std::vector<ConfigKey>& keys);
 void add_fp8_keys(std::vector<ConfigKey>& keys);
 void add_head_keys(std::vector<ConfigKey>& keys);

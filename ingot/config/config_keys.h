@@ -51,8 +51,8 @@ const ConfigKey* find_config_key(std::string_view name);  // null if there is no
 // name (known_names.h), a key with nearly the same full name, or a key with this name in another section.
 std::vector<std::string> nearest_config_keys(std::string_view name);
 
-// Returns "; did you mean ...?" with those keys; for a thing that Ingot does otherwise or lacks, a sentence about it; or
-// "".
+// Returns "; did you mean ...?" with those keys; for a thing that Ingot does otherwise or lacks, a sentence
+// about it; or "".
 std::string unknown_key_hint(std::string_view name);
 
 // Returns `text` as a TOML string, quoted and escaped.

@@ -303,8 +303,8 @@ const RunConfig& ConfigBuilder::build() {
       config_.validate();
     }
   } catch (const Error& error) {
-    // The error gets the place where the first key that the message names was set; the user's keys come before a
-    // preset's.
+    // The error gets the place where the first key that the message names was set; the user's keys come
+    // before a preset's.
     const std::string_view message = error.what();
     std::string where;
     std::pair<bool, size_t> first{true, message.size()};  // is a preset's, position in the message

@@ -28,7 +28,8 @@ class ConfigBuilder {
   // Adds TOML text; `name` stands for the file in errors.
   void add_toml(std::string_view text, const std::string& name);
 
-  // Adds one "key=value" of --set. The value is TOML, or a text without quotes. `flag` stands for the file in errors.
+  // Adds one "key=value" of --set. The value is TOML, or a text without quotes. `flag` stands for the file in
+  // errors.
   void add_override(std::string_view assignment, const std::string& flag = "--set");
 
   // Sets a list of texts that has its own command-line flag (--data). `flag` stands for the file in errors.
@@ -38,8 +39,8 @@ class ConfigBuilder {
   // the user changed it (preset_fit.h). An error names the place where its key was set.
   const RunConfig& build();
 
-  // Returns where the user set a key last ("run.toml:12", "--set"), or an empty text if its value is a default or a
-  // preset's.
+  // Returns where the user set a key last ("run.toml:12", "--set"), or an empty text if its value is a
+  // default or a preset's.
   std::string set_by_user(std::string_view key) const;
 
   // The preset values that build() changed, one sentence each.

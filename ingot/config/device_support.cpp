@@ -19,7 +19,8 @@ constexpr const char* kWhere = "with train.device = \"cuda\"";
 
 constexpr int64_t kGranule = 16;  // the dims of 8-bit products must be multiples of it
 
-// Compute capabilities of cuBLASLt's FP8 products, those with one scale per tensor and those with a scale per row.
+// Compute capabilities of cuBLASLt's FP8 products, those with one scale per tensor and those with a scale per
+// row.
 constexpr int kFp8Capability = 89, kFp8RowsCapability = 90;
 
 // `of` is "head.precision" or "precision.fp8".

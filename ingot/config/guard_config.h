@@ -1,4 +1,5 @@
-// GuardConfig says how the guard (train/guard.h) answers non-finite steps, loss spikes and a rising gradient norm. Plain data.
+// GuardConfig says how the guard (train/guard.h) answers non-finite steps, loss spikes and a rising gradient
+// norm. Plain data.
 #pragma once
 
 #include <cstdint>

@@ -8,9 +8,9 @@
 
 namespace ingot {
 
-// Returns one sentence for each number that is 0 or infinite in the f32 in which it is used, for scales, epsilons, clips
-// and rates that make every update vanish, in the groups of the optimizer too, and for options of a group that its rule
-// does not have.
+// Returns one sentence for each number that is 0 or infinite in the f32 in which it is used, for scales,
+// epsilons, clips and rates that make every update vanish, in the groups of the optimizer too, and for
+// options of a group that its rule does not have.
 std::vector<std::string> idle_settings(const RunConfig& config);
 
 }  // namespace ingot

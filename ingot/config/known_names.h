@@ -10,12 +10,12 @@
 namespace ingot {
 
 // Returns the keys that another trainer's name for a key stands for: {"model.layers"} for "n_layer". Case
-// and hyphens do not matter. A few names are known with their section only: "optimizer.type". A result may be a command's option: {"--out DIR"} for "out_dir". Empty if
-// the name is unknown.
+// and hyphens do not matter. A few names are known with their section only: "optimizer.type". A result may be
+// a command's option: {"--out DIR"} for "out_dir". Empty if the name is unknown.
 std::vector<std::string> keys_known_as(std::string_view name);
 
-// Returns what Ingot has in place of the thing that another trainer's key, section or option names, or that it lacks
-// it; "" if the name is unknown.
+// Returns what Ingot has in place of the thing that another trainer's key, section or option names, or that
+// it lacks it; "" if the name is unknown.
 std::string_view answer_about(std::string_view name);
 
 // Returns the section that another trainer's name for a section stands for: {"optimizer"} for "optim".

@@ -21,7 +21,8 @@ std::vector<std::string> optimizer_group_key_names();
 
 // Writes the groups as [[optimizer.group]] sections, with every key that was given.
 std::string optimizer_groups_toml(const OptimizerConfig& optimizer);
-// Returns the groups as a TOML value, which --set optimizer.group=... takes: "[{roles = [\"matrix\"], kind = \"muon\"}]".
+// Returns the groups as a TOML value, which --set optimizer.group=... takes: "[{roles = [\"matrix\"], kind =
+// \"muon\"}]".
 std::string optimizer_groups_value(const OptimizerConfig& optimizer);
 
 }  // namespace ingot

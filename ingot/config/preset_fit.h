@@ -17,9 +17,9 @@ namespace ingot {
 // key, the old value and the new one.
 //   train.max_tokens and train.max_time are unset if the user gave another length
 //   (train.steps, or one of these two).
-//   schedule.warmup_steps, warmup_tokens, cooldown_steps, decay_steps and decay_tokens, the counts of schedule.phases and
-//   schedule.momentum, and train.batch_ramp are scaled with the run's length if they do not fit it.
-//   Stages of train.batch_ramp with train.grad_accum or more micro-batches are removed.
+//   schedule.warmup_steps, warmup_tokens, cooldown_steps, decay_steps and decay_tokens, the counts of
+//   schedule.phases and schedule.momentum, and train.batch_ramp are scaled with the run's length if they do
+//   not fit it. Stages of train.batch_ramp with train.grad_accum or more micro-batches are removed.
 std::vector<std::string> fit_preset(RunConfig& config, const RunConfig& preset,
                                     const std::function<bool(std::string_view key)>& is_from_preset,
                                     const std::function<bool(std::string_view key)>& is_from_user);

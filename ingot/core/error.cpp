@@ -10,8 +10,8 @@ namespace {
 
 using Argument = fmt::basic_format_arg<fmt::format_context>;
 
-// A message quotes 200 bytes of a text that is longer than any list of Ingot's names, so that a value of megabytes does not
-// hide what is wrong with it.
+// A message quotes 200 bytes of a text that is longer than any list of Ingot's names, so that a value of
+// megabytes does not hide what is wrong with it.
 constexpr size_t kMostWholeBytes = 1000, kMostBytes = 200, kEndBytes = 60;
 
 bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; }

@@ -14,8 +14,8 @@ namespace ingot {
 struct MappedRange;  // core/process/shrunken_file.h
 
 // A regular file mapped read-only. kData error if it is missing, unreadable or not a regular file. If the
-// file shrinks while it is mapped, a read beyond its end raises SIGBUS; core/process/shrunken_file.h turns that
-// into a clear message.
+// file shrinks while it is mapped, a read beyond its end raises SIGBUS; core/process/shrunken_file.h turns
+// that into a clear message.
 class MappedFile {
  public:
   MappedFile() = default;

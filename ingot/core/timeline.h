@@ -1,6 +1,6 @@
 // Timeline records when each span ran and writes a Chrome trace (chrome://tracing, ui.perfetto.dev). On a
-// CUDA device it records device times of the work that was submitted to the stream inside each span. Spans within the
-// capture of a CUDA graph have no times of their own and are left out.
+// CUDA device it records device times of the work that was submitted to the stream inside each span. Spans
+// within the capture of a CUDA graph have no times of their own and are left out.
 #pragma once
 
 #include <chrono>

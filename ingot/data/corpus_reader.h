@@ -1,6 +1,6 @@
 // Reads a corpus in order, one batch of documents at a time, so that memory is bounded whatever the size
-// of the corpus. All threads parse JSON Lines, some lines at a time; long files are mapped. Files that gzip or zstd has
-// compressed are unpacked as they are read, so a long one comes in several parts.
+// of the corpus. All threads parse JSON Lines, some lines at a time; long files are mapped. Files that gzip
+// or zstd has compressed are unpacked as they are read, so a long one comes in several parts.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +40,8 @@ class UnpackedText {
  public:
   explicit UnpackedText(MappedFile file, bool checks_text);
 
-  // Appends about `bytes` more bytes to `text`, which must be whole characters. Returns false if the text ends there.
-  // Errors: those of Decompressor and check_text.
+  // Appends about `bytes` more bytes to `text`, which must be whole characters. Returns false if the text
+  // ends there. Errors: those of Decompressor and check_text.
   bool read(size_t bytes, std::string& text);
   const MappedFile& file() const { return file_; }
   size_t position() const { return decompressor_.position(); }
@@ -59,8 +59,8 @@ class CorpusReader {
   // caller that has read the files before may set checks_text to false to skip the UTF-8 check.
   CorpusReader(std::span<const std::string> specs, std::string jsonl_field, bool checks_text = true);
 
-  // Replaces `batch` with the next documents: about kBatchBytes of text, a single long file, or the next part of a long
-  // compressed file, which is cut between characters and whose last part may be empty. Documents
+  // Replaces `batch` with the next documents: about kBatchBytes of text, a single long file, or the next part
+  // of a long compressed file, which is cut between characters and whose last part may be empty. Documents
   // without text are left out. Returns false at the end.
   bool next(std::vector<ReadDocument>& batch);
 

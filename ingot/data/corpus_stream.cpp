@@ -30,8 +30,8 @@ void for_each_stretch(const ReadDocument& document, F&& f) {
   }
 }
 
-// The number of parts of a document without a cut that are held at once is limited, because a small compressed file may
-// unpack to more than the memory.
+// The number of parts of a document without a cut that are held at once is limited, because a small
+// compressed file may unpack to more than the memory.
 constexpr size_t kMaxHeldBytes = size_t{1} << 30;
 // A cut that is found nearer to the end of the text so far may depend on what follows.
 constexpr size_t kCutMargin = 64;
@@ -58,7 +58,8 @@ size_t offset_of(const ReadDocument& document, int64_t n) {
   return offset;
 }
 
-// Calls `progress` whenever a few megabytes of text have been used, and at the end of each batch. A long file is one batch.
+// Calls `progress` whenever a few megabytes of text have been used, and at the end of each batch. A long file
+// is one batch.
 class UsedText {
  public:
   UsedText(const StreamedCorpus::Progress& progress, const CorpusReader& reader)

@@ -30,7 +30,8 @@ struct TextBatch {
 
 class StreamedCorpus {
  public:
-  // Called with the input bytes read so far and in total, after every few megabytes. What it throws ends the reading.
+  // Called with the input bytes read so far and in total, after every few megabytes. What it throws ends the
+  // reading.
   using Progress = std::function<void(int64_t done, int64_t total)>;
   // Returns where `text` may be cut, at or after `from` (Tokenizer::find_cut).
   using FindCut = std::function<size_t(std::string_view text, size_t from)>;

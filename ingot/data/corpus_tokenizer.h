@@ -18,8 +18,8 @@ using CorpusProgress = std::function<void(std::string_view phase, int64_t done, 
 // Returns true for "bpe", "char" and "byte", which name no file.
 bool is_corpus_tokenizer(const std::string& kind);
 
-// kind: as above. A bpe is trained on the training text of all corpora, and is train_bpe() of it; char has the characters
-// of all of their text. REQUIRES: is_corpus_tokenizer(kind).
+// kind: as above. A bpe is trained on the training text of all corpora, and is train_bpe() of it; char has
+// the characters of all of their text. REQUIRES: is_corpus_tokenizer(kind).
 std::unique_ptr<Tokenizer> make_corpus_tokenizer(const std::string& kind, const BpeTrainConfig& bpe,
                                                  std::span<const StreamedCorpus* const> corpora,
                                                  const CorpusProgress& progress = {});

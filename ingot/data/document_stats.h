@@ -34,8 +34,8 @@ class DocumentStats {
         1;  // 1: counted; n: estimated from the documents whose hashes fall into one of n classes
   };
 
-  // samples: how many to choose, evenly at random but always the same ones. Up to most_hashes different documents are
-  // compared exactly; with more, duplicates are estimated from a sample of the hashes.
+  // samples: how many to choose, evenly at random but always the same ones. Up to most_hashes different
+  // documents are compared exactly; with more, duplicates are estimated from a sample of the hashes.
   explicit DocumentStats(size_t samples, size_t most_hashes = size_t{1} << 20);
 
   // Adds the next document. make_sample is called if it is chosen; its index and length are filled in here.
@@ -47,7 +47,8 @@ class DocumentStats {
   int64_t longest() const { return longest_; }
   std::span<const Bin> bins() const { return bins_; }
   Duplicates duplicates() const;
-  // Returns the documents that `other` has too, each as often as it is here; validation text that is also trained on.
+  // Returns the documents that `other` has too, each as often as it is here; validation text that is also
+  // trained on.
   Duplicates also_in(const DocumentStats& other) const;
   std::vector<Sample> samples() const;  // by index
 
@@ -71,8 +72,8 @@ struct TextStats {
 };
 TextStats text_stats(std::span<const std::string> specs, const std::string& text_field, size_t samples);
 
-// The documents of a token stream, in one pass; lengths in tokens, without end-of-text tokens. Documents without any
-// other token are left out. tokenizer: for the samples' text; null shows ids.
+// The documents of a token stream, in one pass; lengths in tokens, without end-of-text tokens. Documents
+// without any other token are left out. tokenizer: for the samples' text; null shows ids.
 DocumentStats token_stats(const TokenSource& source, const Tokenizer* tokenizer, size_t samples,
                           size_t most_hashes = size_t{1} << 20);
 

@@ -6,8 +6,8 @@
 
 namespace ingot {
 
-// Returns the end of an error about a path that may be meant as a name on the Hub ("gpt2", "org/model"): that Ingot does not
-// fetch it, and how to. Empty if the path exists or cannot be such a name.
+// Returns the end of an error about a path that may be meant as a name on the Hub ("gpt2", "org/model"): that
+// Ingot does not fetch it, and how to. Empty if the path exists or cannot be such a name.
 std::string hub_hint(const std::filesystem::path& given);
 
 }  // namespace ingot

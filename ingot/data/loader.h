@@ -64,9 +64,9 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // Returns the next batch, valid until the next call of next() or seek(). The batches do not depend on the number of
-  // workers. Throws the error that ended the making of this batch: kData for an id outside the vocabulary. Allocates
-  // nothing. Must not be called from two threads at once.
+  // Returns the next batch, valid until the next call of next() or seek(). The batches do not depend on the
+  // number of workers. Throws the error that ended the making of this batch: kData for an id outside the
+  // vocabulary. Allocates nothing. Must not be called from two threads at once.
   const Batch& next();
   // Seconds that the last next(), and all calls in total, waited for a batch.
   double last_wait_s() const { return last_wait_s_; }
@@ -101,7 +101,8 @@ class Loader {
   // Used only by the caller.
   int64_t position_ = 0;
   double last_wait_s_ = 0, total_wait_s_ = 0;
-  // Shared, guarded by mutex_. Batches are numbered from the last seek; [taken_, begun_) are ready or being made.
+  // Shared, guarded by mutex_. Batches are numbered from the last seek; [taken_, begun_) are ready or being
+  // made.
   std::mutex mutex_;
   std::condition_variable_any changed_;
   int64_t generation_ = 0;    // number of seeks so far

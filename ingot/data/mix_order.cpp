@@ -23,7 +23,8 @@ std::vector<int64_t> whole_counts(std::span<const double> shares, int64_t period
                                                                              : std::vector<int64_t>{};
 }
 
-// Rounds the shares to samples of the longest period: first down, but to at least 1, then up where most is missing.
+// Rounds the shares to samples of the longest period: first down, but to at least 1, then up where most is
+// missing.
 std::vector<int64_t> rounded_counts(std::span<const double> shares) {
   constexpr int64_t kPeriod = MixOrder::kMostSamples;
   std::vector<int64_t> counts;
@@ -81,8 +82,9 @@ MixOrder::MixOrder(std::span<const double> weights) : counts_(counts_of(weights)
   auto table = std::make_shared<std::vector<Entry>>();
   table->reserve(static_cast<size_t>(period));
   std::vector<int64_t> taken(counts_.size(), 0);
-  // Tijdeman's rule, in whole numbers. With m sources, due = share * n - taken of sample n, times `period`: the
-  // sources that are due by at least 1 / (2m - 2) may be taken, and the one is that would soonest be late.
+  // Tijdeman's rule, in whole numbers. With m sources, due = share * n - taken of sample n, times `period`:
+  // the sources that are due by at least 1 / (2m - 2) may be taken, and the one is that would soonest be
+  // late.
   const int64_t scale = std::max<int64_t>(1, 2 * sources() - 2);
   for (int64_t n = 1; n <= period; ++n) {
     size_t best = counts_.size();

@@ -13,9 +13,9 @@
 //   any i directly. An epoch has one window less than would fit, which leaves room for the shift; therefore
 //   up to 2*context tokens at the two ends of the stream are in the epoch or not by chance.
 //
-// A mixture has several sources, one behind the other in the stream. MixOrder says which source a sample comes from,
-// and each source has an order of its own, so a window never crosses from one source to the next. One source with any
-// weight has the order of a stream without mixture.
+// A mixture has several sources, one behind the other in the stream. MixOrder says which source a sample
+// comes from, and each source has an order of its own, so a window never crosses from one source to the next.
+// One source with any weight has the order of a stream without mixture.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,8 @@ class Sampler {
   // Returns the position of the first token of the sample's window. REQUIRES: sample >= 0.
   int64_t start(int64_t sample) const;
 
-  // Windows per epoch of a source (kEpochs). For kRandom, the number of adjacent windows that fit, for reports only.
+  // Windows per epoch of a source (kEpochs). For kRandom, the number of adjacent windows that fit, for
+  // reports only.
   int64_t windows_per_epoch(int64_t source = 0) const { return parts_[static_cast<size_t>(source)].windows; }
   int64_t context() const { return context_; }
   const MixOrder& mix() const { return mix_; }

@@ -31,7 +31,8 @@ struct TextHead {
 // images, archives ...).
 TextFormat text_format(const TextHead& head);
 
-// Returns the length of the byte order mark (U+FEFF) with which a text begins, which is no part of it; 0 without one.
+// Returns the length of the byte order mark (U+FEFF) with which a text begins, which is no part of it; 0
+// without one.
 inline size_t byte_order_mark_bytes(std::string_view text) {
   return text.starts_with("\xef\xbb\xbf") ? 3 : 0;
 }
@@ -46,8 +47,8 @@ class TextBlockCheck {
  public:
   explicit TextBlockCheck(std::string file) : file_(std::move(file)) {}
 
-  // Returns how many bytes of `block` are whole characters; the next block must begin with the rest, of at most three
-  // bytes. is_last: the text ends with this block.
+  // Returns how many bytes of `block` are whole characters; the next block must begin with the rest, of at
+  // most three bytes. is_last: the text ends with this block.
   size_t check(std::string_view block, bool is_last);
 
  private:

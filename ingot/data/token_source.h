@@ -29,8 +29,8 @@ class TokenReader {
  public:
   virtual ~TokenReader() = default;
   virtual int64_t tokens() const = 0;  // does not change
-  // Sets out[i] = token begin + i, always to the same values. The loader's workers call it at the same time. It may take long.
-  // REQUIRES: [begin, begin + out.size()) lies in [0, tokens()).
+  // Sets out[i] = token begin + i, always to the same values. The loader's workers call it at the same time.
+  // It may take long. REQUIRES: [begin, begin + out.size()) lies in [0, tokens()).
   virtual void read(int64_t begin, std::span<uint32_t> out) const = 0;
 };
 
@@ -47,8 +47,8 @@ class TokenSource {
   void add(std::vector<uint16_t> tokens);
   void add(std::vector<uint32_t> tokens);
   void add(std::unique_ptr<const TokenReader> reader);
-  // Appends another stream with its documents; a document begins where it begins. text_bytes() is the sum if both are
-  // known.
+  // Appends another stream with its documents; a document begins where it begins. text_bytes() is the sum if
+  // both are known.
   void add(const TokenSource& source);
   void set_documents(DocumentStarts documents);
   // Sets the bytes of text that the stream represents, if known.

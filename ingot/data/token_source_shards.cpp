@@ -54,7 +54,8 @@ int64_t tokens_of(const AnyShard& shard) {
   return std::visit([](const auto& s) { return s.tokens(); }, shard);
 }
 
-// Opens all shards of the specs. kData error if they hold no tokens; kUsage error if only some are Megatron's.
+// Opens all shards of the specs. kData error if they hold no tokens; kUsage error if only some are
+// Megatron's.
 std::vector<AnyShard> open_each(std::span<const std::string> specs) {
   std::vector<AnyShard> shards;
   int64_t tokens = 0;
@@ -88,7 +89,8 @@ bool ends_documents(const MegatronShard& shard, uint32_t end_of_text) {
   return true;
 }
 
-// Returns where the documents of a shard begin. In Ingot a document begins AT the end-of-text token before it.
+// Returns where the documents of a shard begin. In Ingot a document begins AT the end-of-text token before
+// it.
 std::vector<int64_t> document_positions(const MegatronShard& shard, std::optional<uint32_t> end_of_text) {
   std::vector<int64_t> positions = shard.document_begins();
   if (end_of_text && ends_documents(shard, *end_of_text))

@@ -14,16 +14,17 @@
 namespace ingot {
 
 // Returns true if `specs` name token shards: each ends in .bin or .idx, begins with "nanogpt:" (a headerless
-// uint16 file, or nanoGPT's folder of them), or is NAME of a Megatron data set NAME.bin, NAME.idx. kUsage error if only
-// some do.
+// uint16 file, or nanoGPT's folder of them), or is NAME of a Megatron data set NAME.bin, NAME.idx. kUsage
+// error if only some do.
 bool names_shards(std::span<const std::string> specs);
 
-// Returns the .bin files that such specs name, in order and each once; "nanogpt:" stays before those without a header.
+// Returns the .bin files that such specs name, in order and each once; "nanogpt:" stays before those without
+// a header.
 std::vector<std::string> shard_files(std::span<const std::string> specs);
 
 // Opens the shards of all specs (files, or patterns such as "data/train_*.bin"), in order, as one stream.
-// If end_of_text is set, documents begin at it; those of Megatron's begin where their index says. kData error if a file is bad or missing, or if there are
-// no tokens.
+// If end_of_text is set, documents begin at it; those of Megatron's begin where their index says. kData error
+// if a file is bad or missing, or if there are no tokens.
 TokenSource open_shards(std::span<const std::string> specs, std::optional<uint32_t> end_of_text);
 
 // Opens the same stream and splits it: validation is the last val_fraction of its tokens. Each side has

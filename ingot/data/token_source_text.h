@@ -62,7 +62,8 @@ TokenSource tokenize_cached(const Documents& documents, const Tokenizer& tokeniz
 // whose text is not available. kData error for an id that the tokenizer does not have.
 int64_t count_text_bytes(const TokenSource& source, const Tokenizer& tokenizer);
 
-// Returns the bytes of text of every token of a tokenizer, for TokenSource::set_token_bytes; 0 for the end of text.
+// Returns the bytes of text of every token of a tokenizer, for TokenSource::set_token_bytes; 0 for the end of
+// text.
 TokenSource::TokenBytes token_bytes(const Tokenizer& tokenizer);
 
 }  // namespace ingot

@@ -1,5 +1,5 @@
-// GGUF files, version 3 (ggml, docs/gguf.md): a header of typed keys, then a table of tensors, then their data, each
-// aligned to 32 bytes. All numbers are little-endian.
+// GGUF files, version 3 (ggml, docs/gguf.md): a header of typed keys, then a table of tensors, then their
+// data, each aligned to 32 bytes. All numbers are little-endian.
 #pragma once
 
 #include <cstddef>
@@ -54,14 +54,15 @@ struct GgufTensor {
   int64_t width() const { return shape.back(); }
 };
 
-// Appends the numbers as the type stores them. q8_0 equals the package `gguf` bit by bit: the scale is the largest
-// magnitude / 127, and numbers are rounded half away from zero. REQUIRES: for kQ8_0, whole blocks.
+// Appends the numbers as the type stores them. q8_0 equals the package `gguf` bit by bit: the scale is the
+// largest magnitude / 127, and numbers are rounded half away from zero. REQUIRES: for kQ8_0, whole blocks.
 void append_gguf_numbers(GgufType type, std::span<const float> numbers, std::string& out);
 
 // Returns the size of the file that write_gguf() writes.
 uint64_t gguf_file_bytes(const GgufMetadata& metadata, std::span<const GgufTensor> tensors);
 
-// Writes the file, which replaces its predecessor only when it is complete (core/output.h). kDisk error if writing fails.
+// Writes the file, which replaces its predecessor only when it is complete (core/output.h). kDisk error if
+// writing fails.
 void write_gguf(const std::filesystem::path& path, const GgufMetadata& metadata,
                 std::span<const GgufTensor> tensors);
 

@@ -300,7 +300,8 @@ std::optional<std::vector<int64_t>> listed_full_layers(const Reader& in, const H
   return full;
 }
 
-// The blocks without a window where none are listed: the first ones or, in smollm3, those with rotary positions.
+// The blocks without a window where none are listed: the first ones or, in smollm3, those with rotary
+// positions.
 std::vector<int64_t> usual_full_layers(const Reader& in, const HfModelConfig& c) {
   const int64_t first = c.model_type == "smollm3" ? 0 : in.whole("max_window_layers", 28, 0);
   std::vector<int64_t> full;

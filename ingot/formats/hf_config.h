@@ -24,10 +24,11 @@ struct HfRope {
   bool operator==(const HfRope&) const = default;
 };
 
-// config.json of the architectures that Ingot supports: "gpt2", "llama", "mistral" (a sliding window), "qwen2" (q, k
-// and v have biases), "qwen3" (QK-norm with gains), "smollm3" (blocks without rotary positions), "olmo2" (norms after
-// attention and MLP, QK-norm over all heads together), and "ingot" for models that no transformers class computes
-// (ReLU^2, weightless norms, capped logits). "ingot" has LLaMA's keys.
+// config.json of the architectures that Ingot supports: "gpt2", "llama", "mistral" (a sliding window),
+// "qwen2" (q, k and v have biases), "qwen3" (QK-norm with gains), "smollm3" (blocks without rotary
+// positions), "olmo2" (norms after attention and MLP, QK-norm over all heads together), and "ingot" for
+// models that no transformers class computes (ReLU^2, weightless norms, capped logits). "ingot" has LLaMA's
+// keys.
 struct HfModelConfig {
   std::string model_type = "llama";  // gpt2 | llama | mistral | qwen2 | qwen3 | smollm3 | olmo2 | ingot
   int64_t layers = 0;
@@ -72,8 +73,8 @@ std::string hf_config_text(const HfModelConfig& config);
 // found value if the text is not a JSON object, a top-level key is given twice, a size is missing or
 // impossible, or model_type is another one; also for what Ingot does not compute (other kinds of scaled RoPE,
 // partial rotary embeddings, quantised weights, cross attention, layer-dependent
-// attention scale), for a key that is unknown in the family (hf_config_keys.h), and for parameters of RoPE that
-// contradict each other.
+// attention scale), for a key that is unknown in the family (hf_config_keys.h), and for parameters of RoPE
+// that contradict each other.
 HfModelConfig parse_hf_config(std::string_view text, const std::string& label);
 
 // Content of tokenizer_config.json. Empty tokens are not written.

@@ -15,8 +15,8 @@ struct HfConfigKey {
 
 std::span<const HfConfigKey> hf_config_keys();
 
-// Returns nullptr if the key is unknown in the family. Names that begin with "_" belong to transformers itself and count
-// as irrelevant.
+// Returns nullptr if the key is unknown in the family. Names that begin with "_" belong to transformers
+// itself and count as irrelevant.
 const HfConfigKey* find_hf_config_key(std::string_view family, std::string_view key);
 
 }  // namespace ingot

@@ -1,6 +1,6 @@
 // JSON Lines: one document per line, {"text": "...", ...}. The file is mapped and read line by line; the
-// length of a line is limited only by memory. A gzip or zstd file is unpacked a few lines at a time, and its lines have
-// at most kMaxUnpackedLineBytes, so that a small hostile file cannot fill the memory.
+// length of a line is limited only by memory. A gzip or zstd file is unpacked a few lines at a time, and its
+// lines have at most kMaxUnpackedLineBytes, so that a small hostile file cannot fill the memory.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@ inline constexpr size_t kMaxUnpackedLineBytes = size_t{256} << 20;
 // Returns the string in `field` of the JSON object `line`, as UTF-8; other
 // members are checked as JSON and ignored. Errors name `file` and `line_number` and are of kind kData:
 // the line is not an object or not JSON (bad escape, unpaired surrogate, invalid UTF-8, raw control
-// character, nesting beyond kMaxJsonlDepth), or the field is absent, given twice, not a string or holds a NUL.
+// character, nesting beyond kMaxJsonlDepth), or the field is absent, given twice, not a string or holds a
+// NUL.
 std::string parse_jsonl_line(std::string_view line, std::string_view field, std::string_view file,
                              int64_t line_number);
 
@@ -31,12 +32,12 @@ class JsonlReader {
   // Puts the next document into `text`. Returns false at the end of the file. Skips blank lines.
   bool next(std::string& text);
 
-  // Makes more lines available to next_line(): of a compressed file about `bytes` of text, at least one line; of a mapped
-  // one all lines. Lines of earlier calls become invalid. Returns false at the end of the file. kData error if the
-  // compressed data are damaged, or a line is too long.
+  // Makes more lines available to next_line(): of a compressed file about `bytes` of text, at least one line;
+  // of a mapped one all lines. Lines of earlier calls become invalid. Returns false at the end of the file.
+  // kData error if the compressed data are damaged, or a line is too long.
   bool fill(size_t bytes);
-  // Returns the next available line that is not blank, unparsed and without its newline. The view is valid until the
-  // next fill(). Returns false if no line is left: fill() may make more available.
+  // Returns the next available line that is not blank, unparsed and without its newline. The view is valid
+  // until the next fill(). Returns false if no line is left: fill() may make more available.
   bool next_line(std::string_view& line);
   // Bytes of the file that have been read, and the file as it is, compressed or not.
   size_t position() const;

@@ -1,8 +1,9 @@
 // MANIFEST.json lists the content of a checkpoint folder, so that damage is found before any of it is
 // used. It holds every file's size and XXH3-64, and its last line is the hash of all lines before it.
 //
-// The member "format": "ingot checkpoint N" and the last line are the same in every format, so that an older program
-// knows a checkpoint of a newer one. N grows if this program could not continue from what the newer one writes.
+// The member "format": "ingot checkpoint N" and the last line are the same in every format, so that an older
+// program knows a checkpoint of a newer one. N grows if this program could not continue from what the newer
+// one writes.
 #pragma once
 
 #include <cstdint>
@@ -46,12 +47,12 @@ struct ManifestProblem {
 std::string manifest_text(const Manifest& manifest);
 
 // The inverse. `label` stands for the path in errors. kData error unless the text is exactly what
-// manifest_text returns: it rejects a changed byte, a newer format, an unsafe name ('/', "..", absolute, control
-// characters), a name given twice, and an unknown key.
+// manifest_text returns: it rejects a changed byte, a newer format, an unsafe name ('/', "..", absolute,
+// control characters), a name given twice, and an unknown key.
 Manifest parse_manifest(std::string_view text, const std::string& label);
 
-// Returns the number of the format of a folder's manifest if a newer program than this one made it; nullopt otherwise,
-// also if the manifest is missing or damaged.
+// Returns the number of the format of a folder's manifest if a newer program than this one made it; nullopt
+// otherwise, also if the manifest is missing or damaged.
 std::optional<int64_t> newer_format(const std::filesystem::path& folder);
 
 // Hashes every file of the folder, writes and flushes MANIFEST.json, and returns it. Files in

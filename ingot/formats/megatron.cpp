@@ -43,8 +43,8 @@ MegatronType parse_type(uint8_t code, std::string_view file) {
   }
 }
 
-// Reads the tokens of the sequences' lengths and checks that the sequences follow each other. Returns, for every
-// sequence and the end, the position of its first token.
+// Reads the tokens of the sequences' lengths and checks that the sequences follow each other. Returns, for
+// every sequence and the end, the position of its first token.
 std::vector<int64_t> parse_sequences(std::span<const std::byte> lengths, std::span<const std::byte> positions,
                                      int64_t token_bytes, std::string_view file) {
   const size_t count = lengths.size() / sizeof(int32_t);

@@ -35,9 +35,9 @@ class MetricsLog {
   void write(std::span<const MetricsField> fields);
   void write(std::initializer_list<MetricsField> fields) { write(std::span(fields.begin(), fields.size())); }
 
-  // Removes the lines whose "step" is above `step`, because a resumed run writes them again, and among them every
-  // line that is not a JSON object. Reads the file from its end, until a thousand lines in a row stay: the time does not
-  // grow with the file.
+  // Removes the lines whose "step" is above `step`, because a resumed run writes them again, and among them
+  // every line that is not a JSON object. Reads the file from its end, until a thousand lines in a row stay:
+  // the time does not grow with the file.
   void truncate_after(int64_t step);
 
   // Flushes to the disk (fsync).
@@ -66,11 +66,12 @@ std::vector<MetricsRow> read_metrics(const std::filesystem::path& path);
 // costs no more.
 std::vector<MetricsRow> read_metrics_tail(const std::filesystem::path& path, size_t tail_bytes);
 
-// Calls visit(line without its newline) for every complete line of the file, in order; for none if the file does not
-// exist.
+// Calls visit(line without its newline) for every complete line of the file, in order; for none if the file
+// does not exist.
 void visit_metrics_lines(const std::filesystem::path& path,
                          const std::function<void(std::string_view line)>& visit);
-// Returns the number under the key of a line that MetricsLog wrote, as MetricsRow::number does, without parsing the rest.
+// Returns the number under the key of a line that MetricsLog wrote, as MetricsRow::number does, without
+// parsing the rest.
 std::optional<double> number_in_line(std::string_view line, std::string_view key);
 
 // The points (x, y) of the lines that have both keys. Nothing else of the file is kept in memory.

@@ -57,8 +57,9 @@ bool is_name_in_folder(const std::string& name) {
          std::none_of(name.begin(), name.end(), is_bad) && name.ends_with(".safetensors");
 }
 
-// Throws unless the file that an index names lies in the folder. A link may lead to a file of the same folder, or from
-// a snapshot of Hugging Face's cache (snapshots/REVISION/NAME) to the blobs of the same model (blobs/HASH).
+// Throws unless the file that an index names lies in the folder. A link may lead to a file of the same
+// folder, or from a snapshot of Hugging Face's cache (snapshots/REVISION/NAME) to the blobs of the same model
+// (blobs/HASH).
 void require_inside(const fs::path& folder, const std::string& name, const std::string& label) {
   const fs::path path = folder / name;
   std::error_code error;

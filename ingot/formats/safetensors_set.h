@@ -17,9 +17,9 @@ namespace ingot {
 inline constexpr const char* kSafetensorsName = "model.safetensors";
 inline constexpr const char* kSafetensorsIndexName = "model.safetensors.index.json";
 
-// Returns the file of every tensor ("weight_map" of an index). `label` stands for the path in errors. kData error
-// that names the tensor and the file if the text is not such an object, a tensor is named twice, or a file's name is
-// not that of a file in the index's own folder, such as "../x.safetensors".
+// Returns the file of every tensor ("weight_map" of an index). `label` stands for the path in errors. kData
+// error that names the tensor and the file if the text is not such an object, a tensor is named twice, or a
+// file's name is not that of a file in the index's own folder, such as "../x.safetensors".
 std::map<std::string, std::string> parse_safetensors_index(std::string_view text, const std::string& label);
 
 // The inverse, with the total size of the tensors.
@@ -28,10 +28,11 @@ std::string safetensors_index_text(const std::map<std::string, std::string>& fil
 // Movable; entries stay where they are.
 class SafetensorsSet {
  public:
-  // Maps the files of a folder; if there are both, model.safetensors is taken and not the index. kData error that
-  // names the file and the tensor if there is neither, the index names a file that is missing, links to a place outside
-  // the folder (the cache of Hugging Face, whose snapshots link to its blobs, is allowed) or lacks the tensor. A
-  // tensor comes from the file that the index names, whatever other files hold; one that it does not name is not there.
+  // Maps the files of a folder; if there are both, model.safetensors is taken and not the index. kData error
+  // that names the file and the tensor if there is neither, the index names a file that is missing, links to
+  // a place outside the folder (the cache of Hugging Face, whose snapshots link to its blobs, is allowed) or
+  // lacks the tensor. A tensor comes from the file that the index names, whatever other files hold; one that
+  // it does not name is not there.
   static SafetensorsSet open(const std::filesystem::path& folder);
   // The tensors of one file, which the caller owns and must keep.
   SafetensorsSet(const SafetensorsFile& file);  // NOLINT(google-explicit-constructor): one file is a set

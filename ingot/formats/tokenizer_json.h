@@ -2,8 +2,8 @@
 // vocab.bpe (the same as vocab.json + merges.txt).
 //
 // The readers throw kData errors that name the file and the place (line, or path in the JSON) for
-// malformed files and for what is not supported: models other than BPE, steps that formats/tokenizer/ does not
-// read, nesting deeper than 64.
+// malformed files and for what is not supported: models other than BPE, steps that formats/tokenizer/ does
+// not read, nesting deeper than 64.
 #pragma once
 
 #include <map>
@@ -20,8 +20,9 @@ namespace ingot {
 // and padding are ignored, because Ingot adds no tokens of its own to an encoding.
 TokenizerSpec read_tokenizer_json(std::string_view text, const std::string& name);
 
-// Returns a pipeline's file as it was read. Otherwise writes merges as "a b", which every version of the Python
-// library reads. If is_gpt2_pattern, ByteLevel's own pattern is used; otherwise the pattern becomes a Split.
+// Returns a pipeline's file as it was read. Otherwise writes merges as "a b", which every version of the
+// Python library reads. If is_gpt2_pattern, ByteLevel's own pattern is used; otherwise the pattern becomes a
+// Split.
 std::string write_tokenizer_json(const TokenizerSpec& spec, bool is_gpt2_pattern);
 
 // Reads GPT-2's pair. The pattern is "gpt2". Vocabulary entries that look like <|...|> are special tokens.

@@ -41,8 +41,8 @@ IdOf read_vocab(const JsonNode& vocab, uint64_t id_limit) {
   return id_of;
 }
 
-// Fills spec.tokens from the vocabulary. Special tokens are left out, and in the kinds without a pipeline every
-// added token is.
+// Fills spec.tokens from the vocabulary. Special tokens are left out, and in the kinds without a pipeline
+// every added token is.
 void place_tokens(const IdOf& id_of, const std::string& name, TokenizerSpec& spec) {
   const bool is_pipeline = spec.kind == TokenizerSpec::Kind::kPipeline;
   const bool is_bytes =

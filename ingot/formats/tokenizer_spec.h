@@ -33,8 +33,8 @@ struct TokenizerSpec {
   std::vector<TokenizerMerge> merges;  // in order of rank
   bool takes_whole_pieces = false;     // a piece that is a token is not split and merged ("ignore_merges")
   std::string pattern;                 // regular expression of the pieces; empty: the text is one piece
-  // In order of id. Their entries in `tokens` are empty, except those of kPipeline's ordinary added tokens that are
-  // in the model's vocabulary too.
+  // In order of id. Their entries in `tokens` are empty, except those of kPipeline's ordinary added tokens
+  // that are in the model's vocabulary too.
   std::vector<AddedToken> added;
   TokenizerPipeline pipeline;  // kPipeline
 };
@@ -44,8 +44,8 @@ inline constexpr uint64_t kMaxTokenizerFileBytes = uint64_t{256} << 20;
 inline constexpr uint64_t kMaxUnusedTokenIds = 65536;
 inline constexpr size_t kMaxTokenBytes = 1024;  // for .tiktoken files; published tokens have at most 128
 
-// kData error that names `name` unless the spec has tokens, a byte-level vocabulary has all 256 bytes or an unknown
-// token, no token occurs twice, and added tokens have their own ids.
+// kData error that names `name` unless the spec has tokens, a byte-level vocabulary has all 256 bytes or an
+// unknown token, no token occurs twice, and added tokens have their own ids.
 void check_spec(const TokenizerSpec& spec, const std::string& name);
 
 // The token as messages show it: its first 40 bytes, printable ASCII unchanged and other bytes as \xNN.

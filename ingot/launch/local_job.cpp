@@ -236,7 +236,8 @@ JobEnd::Status LocalJob::status(int code) const {
   if (code == 0) return is_complete() ? JobEnd::Status::kCompleted : JobEnd::Status::kFailed;
   const auto lead = signs_.find(0);
   if (lead == signs_.end()) return JobEnd::Status::kFailed;
-  // A launcher whose ranks have ended dies of a further request to end. Ranks that end while they read their text leave no record.
+  // A launcher whose ranks have ended dies of a further request to end. Ranks that end while they read their
+  // text leave no record.
   const bool dies_of_request = signals_ > 0 && !options_.launcher.empty() && code == 128 + SIGUSR1;
   try {
     const auto record = read_run_status(options_.run);

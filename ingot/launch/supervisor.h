@@ -43,7 +43,8 @@ class Supervisor {
   std::optional<Incident> fault(const Watch& watch);
   void note_recovery(const Watch& watch);
   Incident incident_of(const JobEnd& end, const Watch& watch) const;
-  // Records the incident. Returns the exit code if the run ends here; otherwise waits before the next attempt.
+  // Records the incident. Returns the exit code if the run ends here; otherwise waits before the next
+  // attempt.
   std::optional<int> go_on(const Incident& incident, bool has_step);
   void write(const std::function<void()>& change);
 

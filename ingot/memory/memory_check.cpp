@@ -122,8 +122,8 @@ int64_t smallest_factor(int64_t n) {
   return n;
 }
 
-// Levels with smaller micro-batches, down to one sequence where the ranks can share it, but more of them per step: the step
-// is the same.
+// Levels with smaller micro-batches, down to one sequence where the ranks can share it, but more of them per
+// step: the step is the same.
 std::vector<Level> batch_levels(const RunConfig& config) {
   std::vector<Level> levels{{}};
   if (!config.train.batch_ramp.empty()) return levels;

@@ -49,9 +49,9 @@ constexpr CgroupNames kVersion2{"memory.max", "memory.current", "inactive_file",
 // The address space of this process, which is what "ulimit -v" counts.
 uint64_t address_space_bytes() { return number_of("/proc/self/status", "VmSize:").value_or(0) * 1024; }
 
-// Returns the addresses that this process takes and no plan counts: stacks and malloc's arenas of its threads, and the code that
-// oneDNN generates for the processor. A run of a small model on 2 cores takes 163 MB of them. oneDNN ends with SIGSEGV where
-// the system refuses it some.
+// Returns the addresses that this process takes and no plan counts: stacks and malloc's arenas of its
+// threads, and the code that oneDNN generates for the processor. A run of a small model on 2 cores takes 163
+// MB of them. oneDNN ends with SIGSEGV where the system refuses it some.
 uint64_t uncounted_addresses() {
   return (uint64_t{128} + uint64_t{16} * std::thread::hardware_concurrency()) << 20;
 }

@@ -22,9 +22,10 @@ struct MemoryFiles {
   std::filesystem::path cgroup_root = "/sys/fs/cgroup";
 };
 
-// Returns the smallest of MemAvailable, what the limits of this process (ulimit -v, -d) leave, and what each limit of cgroup version 1 or 2 leaves, from this
-// process's own control group up to the root. File pages that the kernel can drop count as free. A file
-// that is missing or has no number sets no limit. If counts_swap, free swap space counts as available too.
+// Returns the smallest of MemAvailable, what the limits of this process (ulimit -v, -d) leave, and what each
+// limit of cgroup version 1 or 2 leaves, from this process's own control group up to the root. File pages
+// that the kernel can drop count as free. A file that is missing or has no number sets no limit. If
+// counts_swap, free swap space counts as available too.
 MemoryLimit host_memory_limit(const MemoryFiles& files = {}, bool counts_swap = false);
 
 }  // namespace ingot

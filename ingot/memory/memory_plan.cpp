@@ -26,7 +26,8 @@ namespace {
 // Pages of the program and its libraries, stacks, and what they allocate at first use. Measured: 30 to 70
 // MB more than the rest of a plan.
 constexpr uint64_t kProgramBytes = 60 << 20;
-// On a device: workspaces, modules and buffers of CUDA's libraries, which they take at first use. An estimate.
+// On a device: workspaces, modules and buffers of CUDA's libraries, which they take at first use. An
+// estimate.
 constexpr uint64_t kLibraryBytes = 512 << 20;
 // In a pipeline: all their kernels, which are loaded before the first step (apps/ranks.cpp). An estimate.
 constexpr uint64_t kAllKernelBytes = uint64_t{1} << 30;
@@ -150,8 +151,8 @@ uint64_t state_copy_bytes(const Trainer& trainer) {
   return static_cast<uint64_t>(bytes);
 }
 
-// The larger of what a device holds only while the peak of products is measured, and while kernels of a weight gradient are
-// timed: a copy of it, and another one for products that may sum a bias's gradient.
+// The larger of what a device holds only while the peak of products is measured, and while kernels of a
+// weight gradient are timed: a copy of it, and another one for products that may sum a bias's gradient.
 uint64_t timing_bytes(DType compute, const ParamList& params) {
   constexpr int64_t kRows = kPeakRows * kMultiprocessors;
   uint64_t most = unsigned_of(2 * kRows * kRows) * size_bytes(compute);

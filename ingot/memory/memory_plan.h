@@ -14,8 +14,8 @@
 
 namespace ingot {
 
-// A device's peak is measured by products of square matrices with this many rows for each of its multiprocessors
-// (run/peak.h).
+// A device's peak is measured by products of square matrices with this many rows for each of its
+// multiprocessors (run/peak.h).
 inline constexpr int64_t kPeakRows = 64;
 
 // The name of the item that is there only while a checkpoint is written.

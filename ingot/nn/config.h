@@ -14,10 +14,11 @@
 namespace ingot {
 
 enum class NormKind { kLayerNorm, kRmsNorm, kRmsNormWeightless };
-// kBefore: each half of a block normalises its input (x + f(norm(x))); kAfter: its output (x + norm(f(x)), OLMo 2).
+// kBefore: each half of a block normalises its input (x + f(norm(x))); kAfter: its output (x + norm(f(x)),
+// OLMo 2).
 enum class NormPlace { kBefore, kAfter };
-// kHead: every head of the queries and keys has a norm of its own; kWidth: one norm covers all heads of the queries,
-// another all heads of the keys (OLMo 2).
+// kHead: every head of the queries and keys has a norm of its own; kWidth: one norm covers all heads of the
+// queries, another all heads of the keys (OLMo 2).
 enum class QkNormOver { kHead, kWidth };
 enum class PositionKind { kLearned, kRope };
 // kNormal: N(0, init_std). kScaled: the projections into the residual stream use init_std / sqrt(2 layers)
@@ -83,8 +84,9 @@ struct ModelConfig {
   bool has_input_mix = false;
   // Block L-1-l of L adds s times the output of block l < L/2 to its input, with s = 1 at first.
   bool has_skips = false;
-  // Tables of value embeddings, which the first blocks and the last ones share: table i is that of blocks i and L - n + i of
-  // L. Values become a v + b (the token's row), with a = b = 1/2 at first; in blocks without a table a v.
+  // Tables of value embeddings, which the first blocks and the last ones share: table i is that of blocks i
+  // and L - n + i of L. Values become a v + b (the token's row), with a = b = 1/2 at first; in blocks without
+  // a table a v.
   int64_t value_embeddings = 0;
 
   LoraConfig lora = {};
@@ -111,7 +113,8 @@ struct ModelConfig {
   bool is_rotary(int64_t layer) const {
     return positions == PositionKind::kRope && (nope_every == 0 || (layer + 1) % nope_every != 0);
   }
-  // True if the model has parts that belong to no published family: what the speed run added, or GPT-J's blocks or rotation.
+  // True if the model has parts that belong to no published family: what the speed run added, or GPT-J's
+  // blocks or rotation.
   bool has_own_parts() const {
     return has_parallel_residual || !mlp_only_layers.empty() || has_embedding_norm || has_input_mix ||
            has_skips || value_embeddings > 0 || rotated_dims() != head_dim;
@@ -136,9 +139,9 @@ struct ModelConfig {
   int64_t mlp_in_width() const { return mlp == Activation::kSwiglu ? 2 * ffn : ffn; }
   int64_t parameters() const;  // without padding rows
   int64_t trained_parameters() const;
-  // Model FLOPs per token, forward and backward: 6 per weight of each product, plus 12 * layers * heads * head_dim * context / 2
-  // for causal attention, or less with a window. With adapters 4 per frozen weight and, in blocks below the lowest adapter,
-  // forward alone.
+  // Model FLOPs per token, forward and backward: 6 per weight of each product, plus 12 * layers * heads *
+  // head_dim * context / 2 for causal attention, or less with a window. With adapters 4 per frozen weight
+  // and, in blocks below the lowest adapter, forward alone.
   double flops_per_token() const;
   double attention_flops_per_token() const;  // the part that has no weights
 };

@@ -1,4 +1,5 @@
-// DeviceWeights holds a model's weights in the memory of a device as layers read them, without masters and gradients.
+// DeviceWeights holds a model's weights in the memory of a device as layers read them, without masters and
+// gradients.
 #pragma once
 
 #include <vector>
@@ -11,7 +12,8 @@ namespace ingot {
 
 class DeviceWeights final : public ParamStore {
  public:
-  // Copies the weights of `from`, whose matrices are in `compute`, to the stream's device. Returns when the copy is done.
+  // Copies the weights of `from`, whose matrices are in `compute`, to the stream's device. Returns when the
+  // copy is done.
   DeviceWeights(ParamStore& from, DType compute, Stream& stream);
 
   static size_t planned_bytes(const ParamList& list, DType compute, Device device);

@@ -16,15 +16,17 @@
 
 namespace ingot {
 
-// Which elements of a tensor share a scale. A scale of kTensorPower, kRows or kColumns is a power of two.
+// Fp8Scaling says which elements of a tensor share a scale. A scale of kTensorPower, kRows or kColumns is a
+// power of two.
 enum class Fp8Scaling { kTensor, kTensorPower, kRows, kColumns };
 
-// Which copies of a tensor's codes a cast writes: (N, C), (C, N), or both. kRows always writes (N, C); kColumns
-// and kTensorPower always write (C, N).
+// Fp8Layouts says which copies of a tensor's codes a cast writes: (N, C), (C, N), or both. kRows always
+// writes (N, C); kColumns and kTensorPower always write (C, N).
 enum class Fp8Layouts { kStraight, kTurned, kBoth };
 
-// How a cast with the scaling kTensor finds its scale: from the amax of the tensor, which costs a pass over it unless an op
-// has raised it (Tensor::with_amax); from the caller; or by using the scale of the last cast of the same tensor again.
+// Fp8Scale says where a cast with the scaling kTensor takes its scale: from the amax of the tensor, which
+// costs a pass over it unless an op has raised it (Tensor::with_amax); from the caller; or by using the scale
+// of the last cast of the same tensor again.
 struct Fp8Scale {
   enum class Source { kAmax, kValue, kLast };
   Source source = Source::kAmax;
@@ -47,7 +49,8 @@ class Fp8Device {
     Tensor inverse = {};  // f32; a product is multiplied by it to undo the scale: (1), (N) for kRows, or (C)
     Tensor scales = {};   // (C) f32 working memory; kTensorPower, kColumns
   };
-  // Allocates an operand; that of kTensor gets its inverse from cast, unless the caller has memory for it (not for kLast).
+  // Allocates an operand; that of kTensor gets its inverse from cast, unless the caller has memory for it
+  // (not for kLast).
   static Operand operand(Arena& scratch, const Shape& shape, DType format, Fp8Scaling scaling,
                          Fp8Layouts layouts);
   // Casts tensor `index` into an operand of x's shape and returns it. The scalings other than kTensor ignore
@@ -57,7 +60,8 @@ class Fp8Device {
                Stream& stream);
 
   // Copies the history of delayed scaling to the device and sets the scales that follow from it. amaxes:
-  // (tensors, steps), oldest first; limits: see Fp8Amaxes. REQUIRES: the stream has passed the last such copy.
+  // (tensors, steps), oldest first; limits: see Fp8Amaxes. REQUIRES: the stream has passed the last such
+  // copy.
   void set_history(std::span<const float> amaxes, std::span<const float> limits, Stream& stream);
   // Appends the amaxes of the step to that history and sets the next scales; does nothing if factor is NaN.
   void next_scales(const Tensor& factor, Stream& stream);

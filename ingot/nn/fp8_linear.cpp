@@ -26,7 +26,7 @@ bool is_rowwise(Fp8Recipe recipe) {
 
 enum class Fp8Product { kForward, kInputGradient, kWeightGradient };
 
-// How a product casts one of its operands.
+// Fp8Cast is the cast of one operand of a product.
 struct Fp8Cast {
   int which;  // kX, kW or kDy
   DType format;
@@ -89,8 +89,9 @@ void plan_cast(Arena& arena, const Fp8Cast& cast, const Shape& shape) {
     rounded_operand(arena, shape, cast.scaling);
 }
 
-// Returns scratch for rows of a weight's gradient: with it a device can add a product to the gradient whatever kernels
-// cuBLASLt has. Few enough rows that most models have larger scratch elsewhere, and enough to occupy a device.
+// Returns scratch for rows of a weight's gradient: with it a device can add a product to the gradient
+// whatever kernels cuBLASLt has. Few enough rows that most models have larger scratch elsewhere, and enough
+// to occupy a device.
 Tensor gradient_sums(Arena& arena, int64_t out, int64_t in) {
   constexpr int64_t kNumbers = 4 << 20;
   if (arena.device() != Device::kCuda) return {};
@@ -174,8 +175,9 @@ class Fp8Products {
   }
 
  private:
-  // Returns the memory of `codes` as a cast fills it: the turned codes and, in the last row, the inverse of their scale, which
-  // differs between the micro-batches that a pipeline has in flight. Scales that follow a history hold for a whole step.
+  // Returns the memory of `codes` as a cast fills it: the turned codes and, in the last row, the inverse of
+  // their scale, which differs between the micro-batches that a pipeline has in flight. Scales that follow a
+  // history hold for a whole step.
   Fp8Device::Operand left_in(const Tensor& codes) const {
     const int64_t in = codes.dim(0) - 1;
     Fp8Device::Operand operand{.turned = codes.rows(0, in)};

@@ -37,8 +37,8 @@ class Fp8State {
   // A device can do delayed scaling by itself. follow_history(true) precedes a step that the host does not
   // wait for: its casts use the scales on the device, which next_scales sets at the end of every such step
   // for the next one, unless factor is NaN; end_step then follows when the host has received the counts.
-  // follow_history(false) precedes all other steps. REQUIRES for true: can_follow_history(), i.e. every tensor
-  // has a recorded amax above 0.
+  // follow_history(false) precedes all other steps. REQUIRES for true: can_follow_history(), i.e. every
+  // tensor has a recorded amax above 0.
   bool can_follow_history() const;
   void follow_history(bool follows, Stream& stream);
   bool follows_history() const { return follows_history_; }
@@ -65,8 +65,8 @@ class Fp8State {
     Shape shape;  // (out, in)
   };
   void hold_weights(const std::vector<Weight>& weights, const Stream& stream);
-  // Returns the place (1) f32 of the amax from which the tensor's next cast computes its scale, on the device. While a step
-  // is planned it is a place on the host, which nothing raises.
+  // Returns the place (1) f32 of the amax from which the tensor's next cast computes its scale, on the
+  // device. While a step is planned it is a place on the host, which nothing raises.
   Tensor next_amax(int tensor);
   // The codes of a weight, in both layouts; null if it is not held.
   const Fp8Device::Operand* held(int tensor) const;

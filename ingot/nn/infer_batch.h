@@ -21,10 +21,10 @@ class InferBatch {
   static Shape ids_shape(int64_t n) { return {4, n}; }
 
   // Lays the batch out in ids, which is ids_shape(n) in host memory. tokens: those of all segments, in order.
-  // positions: of a slot of the caches. With is_padded the numbers of rows and of outputs are rounded up to powers of
-  // two by rows of padding, so that products have few shapes, and longest_single is rounded up, so that calls for single
-  // tokens differ in the contents of the ids alone until it changes. REQUIRES: no two segments have the same slot; segments of
-  // one token come first; n is at least the number of rows.
+  // positions: of a slot of the caches. With is_padded the numbers of rows and of outputs are rounded up to
+  // powers of two by rows of padding, so that products have few shapes, and longest_single is rounded up, so
+  // that calls for single tokens differ in the contents of the ids alone until it changes. REQUIRES: no two
+  // segments have the same slot; segments of one token come first; n is at least the number of rows.
   InferBatch(const Tensor& ids, std::vector<InferSegment> segments, std::span<const int32_t> tokens,
              int64_t positions, bool is_padded = false);
   // A batch of one sequence: the tokens at positions first, first + 1 ... of slot 0.

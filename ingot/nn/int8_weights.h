@@ -1,5 +1,6 @@
 // Int8Weights holds a model's weights for generation on the CPU: matrices and tables as 8-bit integers
-// (ops/int8_matrix.h), learned positions in the compute dtype, vectors in f32. There is no other copy of them.
+// (ops/int8_matrix.h), learned positions in the compute dtype, vectors in f32. There is no other copy of
+// them.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// Operations on a model's values share the context of a pass, its scratch, and the ways to read parameters and to write their
-// gradients.
+// Operations on a model's values share the context of a pass, its scratch, and the ways to read parameters
+// and to write their gradients.
 #pragma once
 
 #include "ingot/core/arena.h"

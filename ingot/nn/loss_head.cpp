@@ -19,9 +19,9 @@ constexpr int64_t kLeastTokens = 128;  // smallest chunk; with fewer tokens the 
 constexpr int64_t kCheckRows = 1024;   // rows of bf16 weights that the check widens at a time
 constexpr int64_t kTileTokens = 512;   // tokens of a recomputed tile
 // The same for a GPU, whose products need many tokens: limit for the logits of one chunk, and (below)
-// the size of a recomputed tile. Every chunk reads and writes the f32 gradient of the weight, so chunks are few; and
-// they are multiples of the largest tile of a product, so that its last row of tiles is a whole one. 8-bit products
-// need a multiple of 16 tokens.
+// the size of a recomputed tile. Every chunk reads and writes the f32 gradient of the weight, so chunks are
+// few; and they are multiples of the largest tile of a product, so that its last row of tiles is a whole one.
+// 8-bit products need a multiple of 16 tokens.
 constexpr int64_t kDeviceChunkBytes = int64_t{2} << 30;
 constexpr int64_t kDeviceGranule = 256;
 constexpr int64_t kDeviceTileTokens = 4096, kDeviceTileColumns = 16384;

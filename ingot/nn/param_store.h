@@ -3,8 +3,9 @@
 // A unit (embedding, block l, head) has one flat buffer of f32 masters, one of gradients, and in a bf16 or
 // f16 model one of copies in that dtype; every parameter is a range of its unit's buffers. Layers read
 // matrices and tables in the compute dtype, and norm weights and biases (1-D) as f32 from the masters. A
-// bf16 model may keep its matrices without f32 masters (Masters). Frozen parameters have no masters and no gradients: a unit
-// has a flat buffer of its frozen matrices in the compute dtype, and one of its frozen vectors in f32.
+// bf16 model may keep its matrices without f32 masters (Masters). Frozen parameters have no masters and no
+// gradients: a unit has a flat buffer of its frozen matrices in the compute dtype, and one of its frozen
+// vectors in f32.
 #pragma once
 
 #include <algorithm>
@@ -28,8 +29,8 @@ struct Int8Matrix;  // ops/int8_matrix.h
 
 enum class Init { kZero, kHalf, kOne, kNormal };
 
-// How a bf16 model stores the values of its matrices. kF32: f32 masters next to the bf16 copies. kNone:
-// only the bf16 values. kTail: the bf16 values and the low 16 bits of an exact f32 value.
+// Masters says how a bf16 model stores the values of its matrices. kF32: f32 masters next to the bf16 copies.
+// kNone: only the bf16 values. kTail: the bf16 values and the low 16 bits of an exact f32 value.
 enum class Masters { kF32, kNone, kTail };
 
 // This rank's slice of a parameter that is sharded over tensor-parallel ranks.
@@ -63,8 +64,8 @@ struct ParamSpec {
 
   bool is_vector() const { return shape.rank() == 1; }
   int64_t elements() const { return shape.elements(); }
-  // True if each element of the logical tensor lies on one tensor-parallel rank, or on a few if it is among the
-  // common rows; otherwise every rank has all of them.
+  // True if each element of the logical tensor lies on one tensor-parallel rank, or on a few if it is among
+  // the common rows; otherwise every rank has all of them.
   bool is_sharded() const { return !slice.rows.empty(); }
   // The last elements of this rank's slice that neighbouring ranks have too.
   int64_t common_elements() const { return slice.common_rows * (is_vector() ? 1 : shape[1]); }
@@ -80,8 +81,8 @@ struct ParamSpec {
 // from element `here` on, and in the logical tensor, from element `full` on; in order of `here`.
 void for_each_range(const ParamSpec& spec, const std::function<void(int64_t, int64_t, int64_t)>& f);
 
-// Where elements [begin, end) of this rank's slice of a parameter lie in the logical tensor: rectangles in
-// the order of the elements, each row by row.
+// Returns where elements [begin, end) of this rank's slice of a parameter lie in the logical tensor:
+// rectangles in the order of the elements, each row by row.
 std::vector<Rect> rects_of(const ParamSpec& spec, int64_t begin, int64_t end);
 
 // All parameters of a model, in order of declaration; a parameter's index is its id.
@@ -131,40 +132,43 @@ struct UnitBuffers {
   Tensor frozen_vectors = {};  // (frozen_vectors) f32
 };
 
-// The memory of a unit's gradients may hold old ones when it is opened, besides zeros and gradients of this step.
+// OldGradients says which old gradients the memory of a unit holds when it is opened. The rest is zeros or
+// gradients of this step.
 enum class OldGradients {
   kNone,
   kOverwritten,  // those of an earlier step, in the parameters whose spec is is_overwritten
   kAll           // those of another unit or of another micro-batch, in all parameters
 };
 
-// The store of a model's parameters. The model calls prefetch before it will need a unit, and wait_weights before it reads the
-// unit's weights. It calls open_gradients before the first gradient of a unit in the head's forward and in backward, and
-// start_reduction once all gradients of the unit in this micro-batch have been added.
+// The store of a model's parameters. The model calls prefetch before it will need a unit, and wait_weights
+// before it reads the unit's weights. It calls open_gradients before the first gradient of a unit in the
+// head's forward and in backward, and start_reduction once all gradients of the unit in this micro-batch have
+// been added.
 class ParamStore {
  public:
   explicit ParamStore(const ParamList& held) : held_(held) {}
   virtual ~ParamStore() = default;
 
   virtual void prefetch([[maybe_unused]] int unit) {}
-  // Waits until the unit's weights are in memory. Those of the embedding and the head stay until the masters change, those of a
-  // block until another block's are awaited.
+  // Waits until the unit's weights are in memory. Those of the embedding and the head stay until the masters
+  // change, those of a block until another block's are awaited.
   virtual void wait_weights([[maybe_unused]] int unit) {}
   virtual bool has_weights([[maybe_unused]] int unit) const { return true; }
   virtual const UnitBuffers& buffers(int unit) = 0;
-  // Waits until the memory of the unit's gradients is free, if another unit uses it. The caller overwrites or zeroes what
-  // is old.
+  // Waits until the memory of the unit's gradients is free, if another unit uses it. The caller overwrites or
+  // zeroes what is old.
   virtual OldGradients open_gradients([[maybe_unused]] int unit) { return OldGradients::kNone; }
   virtual void start_reduction([[maybe_unused]] int unit) {}
 
-  // The parameters that are in memory, and those of the model, which has others if this rank holds only some units. Their ids
-  // are the same.
+  // The parameters that are in memory, and those of the model, which has others if this rank holds only some
+  // units. Their ids are the same.
   const ParamList& held() const { return held_; }
   const ParamList& list() const { return *list_; }
-  // The parameter as layers read it: f32 for vectors, the compute dtype otherwise. Empty if id < 0. REQUIRES: has_weights().
+  // The parameter as layers read it: f32 for vectors, the compute dtype otherwise. Empty if id < 0. REQUIRES:
+  // has_weights().
   virtual Tensor weight(int id);
-  // The parameter if the store has 8-bit codes instead of weight(), otherwise null; generation reads both kinds. The
-  // room is for products with it (ops/int8_matrix.h).
+  // The parameter if the store has 8-bit codes instead of weight(), otherwise null; generation reads both
+  // kinds. The room is for products with it (ops/int8_matrix.h).
   virtual const Int8Matrix* int8_weight([[maybe_unused]] int id) { return nullptr; }
   virtual Tensor int8_room() { return {}; }
   // The parameter's f32 values. Without f32 masters those of a matrix are in its gradient's memory, and
@@ -228,7 +232,8 @@ class GradientReduction {
   explicit GradientReduction(When when) : when(when) {}
   virtual ~GradientReduction() = default;
 
-  // kUnit: starts what is due now that this rank has the unit's gradients of the whole step. is_complete: per unit.
+  // kUnit: starts what is due now that this rank has the unit's gradients of the whole step. is_complete: per
+  // unit.
   virtual void start_unit([[maybe_unused]] int unit, [[maybe_unused]] const std::vector<bool>& is_complete) {}
   // kStep: starts the sums of the step. The reductions before this one in the list have ended.
   virtual void start_step() {}
@@ -250,9 +255,9 @@ struct StoreState {
   bool operator==(const StoreState&) const = default;
 };
 
-// The weights of a training run, on one rank or several: a memory (ResidentStore, FsdpStore) and a list of reductions of the
-// gradients in it. If there are several ranks, all call everything but shards() in the same order. What starts with wait_
-// waits for other ranks.
+// The weights of a training run, on one rank or several: a memory (ResidentStore, FsdpStore) and a list of
+// reductions of the gradients in it. If there are several ranks, all call everything but shards() in the same
+// order. What starts with wait_ waits for other ranks.
 class TrainingStore : public ParamStore {
  public:
   TrainingStore(const ParamList& held, Masters masters);
@@ -266,17 +271,17 @@ class TrainingStore : public ParamStore {
   // Called before a micro-batch; is_last says whether its gradients are the last of the step.
   void begin_micro(bool is_last) { is_last_micro_ = is_last; }
   // Called after the last micro-batch; makes the shards' gradients those of the whole step. (After an
-  // earlier micro-batch they are those of the micro-batches so far, as far as this rank has them.) Throws an Error if a
-  // unit that is summed over replicas never was complete.
+  // earlier micro-batch they are those of the micro-batches so far, as far as this rank has them.) Throws an
+  // Error if a unit that is summed over replicas never was complete.
   void wait_gradients();
-  // The next three are for passes that run as CUDA graphs. begin_graphs precedes a step of such passes: they must find the
-  // same in every step, so the store forgets what it holds of the weights.
+  // The next three are for passes that run as CUDA graphs. begin_graphs precedes a step of such passes: they
+  // must find the same in every step, so the store forgets what it holds of the weights.
   virtual void begin_graphs() {}
-  // Ends, in the order of the stream, everything that the store has started on other streams. It precedes every graph,
-  // which must not depend on anything outside, and is the last that the graph captures.
+  // Ends, in the order of the stream, everything that the store has started on other streams. It precedes
+  // every graph, which must not depend on anything outside, and is the last that the graph captures.
   void wait_messages();
-  // A graph was launched in place of passes, which left the store in this state when they were captured. They found the
-  // state in which the store is now.
+  // A graph was launched in place of passes, which left the store in this state when they were captured. They
+  // found the state in which the store is now.
   void replayed(const StoreState& after) { state_ = after; }
   const StoreState& state() const { return state_; }
   // This rank's shard of every trained parameter, in order of the parameters; empty where it has no elements.
@@ -289,8 +294,8 @@ class TrainingStore : public ParamStore {
   // optimizer itself updates both. Without f32 masters it reads the values from the gradients' memory,
   // which becomes zero.
   virtual void refresh_compute(Stream& stream) = 0;
-  // Makes master() of every parameter readable and writable until refresh_compute. Without f32 masters the gradients
-  // are lost.
+  // Makes master() of every parameter readable and writable until refresh_compute. Without f32 masters the
+  // gradients are lost.
   virtual void expand_masters(Stream& stream) = 0;
   // The elements of a shard, counted from its begin, that this rank writes to checkpoints.
   Range written(const ParamShard& shard) const;
@@ -333,15 +338,17 @@ class TrainingStore : public ParamStore {
   bool is_last_micro_ = true;
 };
 
-// The memory of a unit's frozen parameters, whole; nothing is allocated if the list has none. frozen_bytes: of all units.
+// The memory of a unit's frozen parameters, whole; nothing is allocated if the list has none. frozen_bytes:
+// of all units.
 size_t frozen_bytes(const ParamList& list, DType compute);
 void allocate_frozen(UnitBuffers& unit, const ParamList& list, int u, DType compute, Arena& arena);
 
 // A store that holds everything on this rank.
 class ResidentStore : public TrainingStore {
  public:
-  // has_grads is false for evaluation and generation only. REQUIRES: masters other than kF32 come with a bf16 compute
-  // dtype and gradients; kNone also with any 16-bit one and no gradients, where matrices have a weight() but no master().
+  // has_grads is false for evaluation and generation only. REQUIRES: masters other than kF32 come with a bf16
+  // compute dtype and gradients; kNone also with any 16-bit one and no gradients, where matrices have a
+  // weight() but no master().
   ResidentStore(const ParamList& list, DType compute, bool has_grads = true, Masters masters = Masters::kF32,
                 Device device = Device::kCpu, Backing backing = Backing::kMemory);
   ~ResidentStore() override { end_reductions(); }
@@ -365,8 +372,8 @@ class ResidentStore : public TrainingStore {
 // Writes a frozen shard's values (n) f32, rounded to its dtype.
 void write_frozen(const ParamShard& shard, const Tensor& values, Staging& staging, Stream& stream);
 
-// Initialises the masters and the frozen parameters: element i of the logical parameter p is a function of (seed, p, i) only.
-// Without f32 masters the values are in the gradients' memory until refresh_compute.
+// Initialises the masters and the frozen parameters: element i of the logical parameter p is a function of
+// (seed, p, i) only. Without f32 masters the values are in the gradients' memory until refresh_compute.
 void init_params(TrainingStore& store, uint64_t seed, Stream& stream);
 void init_params(TrainingStore& store, uint64_t seed);  // on the CPU
 

@@ -219,7 +219,8 @@ std::vector<Parts> part_choices() {
   return choices;
 }
 
-// Searches the candidates for the fastest plan. Counting a plan's bytes is slow, so it is done only for plans that may win.
+// Searches the candidates for the fastest plan. Counting a plan's bytes is slow, so it is done only for plans
+// that may win.
 class PlanSearch {
  public:
   PlanSearch(int64_t layers, const BlockTimes& times, size_t budget_bytes,
@@ -274,7 +275,8 @@ class PlanSearch {
     best_ = std::move(plan);
     return true;
   }
-  // Considers plans with 1 to layers - 1 blocks of a second choice, of which time and bytes are monotonic functions.
+  // Considers plans with 1 to layers - 1 blocks of a second choice, of which time and bytes are monotonic
+  // functions.
   void mix(const std::function<RecomputePlan(int64_t)>& plan) {
     const auto time_s = [&](int64_t n) { return recompute_time_s(plan(n), times_); };
     if (layers_ < 2) return;
@@ -290,7 +292,8 @@ class PlanSearch {
     if (end == 1 || !consider(nth(end - 1))) return;
     first_without(1, end - 1, [&](int64_t i) { return !consider(nth(i)); });
   }
-  // Returns the first number in [begin, end) that does not have a property, which all before it have and all after it lack.
+  // Returns the first number in [begin, end) that does not have a property, which all before it have and all
+  // after it lack.
   static int64_t first_without(int64_t begin, int64_t end, const std::function<bool(int64_t)>& has) {
     while (begin < end) {
       const int64_t middle = begin + (end - begin) / 2;

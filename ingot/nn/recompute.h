@@ -1,7 +1,7 @@
 // Activation checkpointing (Chen et al. 2016, arXiv:1604.06174; selective: Korthikanti et al. 2022,
 // arXiv:2205.05198): which results of forward are kept for backward, and which backward recomputes. The
-// gradients are bitwise the same for every choice. The inputs of norms after attention and MLP are always kept
-// for backward: they would need W_o and W_down again.
+// gradients are bitwise the same for every choice. The inputs of norms after attention and MLP are always
+// kept for backward: they would need W_o and W_down again.
 #pragma once
 
 #include <cstddef>
@@ -30,14 +30,14 @@ struct RecomputeConfig {
   int64_t budget_bytes =
       0;  // for kAuto: limit for the activations of a micro-batch; 0: none, everything is kept
 
-  // Throws a kUsage error that names the key, the value and the nearest valid one. needs_budget: kAuto without a
-  // budget is an error.
+  // Throws a kUsage error that names the key, the value and the nearest valid one. needs_budget: kAuto
+  // without a budget is an error.
   void validate(int64_t layers, bool needs_budget = true) const;
 };
 
-// The fate of a result of forward. kOwn: it is kept until backward. kShared: one of several blocks keeps it, the last in a
-// slot; backward makes those of the others again for a whole segment of blocks. kNone: backward makes it again from the other
-// results just before it reads it.
+// The fate of a result of forward. kOwn: it is kept until backward. kShared: one of several blocks keeps it,
+// the last in a slot; backward makes those of the others again for a whole segment of blocks. kNone: backward
+// makes it again from the other results just before it reads it.
 enum class Place { kOwn, kShared, kNone };
 
 struct AttentionPlaces {
@@ -92,8 +92,8 @@ double recompute_time_s(const RecomputePlan& plan, const BlockTimes& times);
 
 // For kAuto: returns the fastest plan with bytes(plan) <= budget_bytes, and the smallest of equally fast
 // ones. The candidates are all pairs of part choices, each for any number of consecutive blocks, and
-// segments of all lengths. The search calls `bytes` for those that may win; the bytes of a pair rise or fall with the number of
-// its blocks. Throws a kUsage error that names the smallest plan's bytes if none fits.
+// segments of all lengths. The search calls `bytes` for those that may win; the bytes of a pair rise or fall
+// with the number of its blocks. Throws a kUsage error that names the smallest plan's bytes if none fits.
 RecomputePlan fastest_plan(int64_t layers, const BlockTimes& times, size_t budget_bytes,
                            const std::function<size_t(const RecomputePlan&)>& bytes);
 

@@ -1,6 +1,6 @@
-// Region is the interface for tensor parallelism. An operation of the list calls enter() after a norm and leave() before
-// the output of half a block is added to the residual stream (primitives/collective.h); between the two the linears are
-// sharded across ranks.
+// Region is the interface for tensor parallelism. An operation of the list calls enter() after a norm and
+// leave() before the output of half a block is added to the residual stream (primitives/collective.h);
+// between the two the linears are sharded across ranks.
 //
 // Outside the region each rank holds n of the N token rows. Without sequence parallelism n == N and the
 // two tensors of a call alias; with it, n == N / tp. On a single rank every function is a no-op. All ranks

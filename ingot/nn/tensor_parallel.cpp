@@ -8,7 +8,8 @@
 namespace ingot {
 namespace {
 
-// Returns the divisor of `common` nearest to `wanted` that divides the key-value heads or is a multiple of them.
+// Returns the divisor of `common` nearest to `wanted` that divides the key-value heads or is a multiple of
+// them.
 int64_t nearest_count(int64_t common, int64_t kv_heads, int64_t wanted) {
   int64_t nearest = 1;
   for (int64_t n = 1; n <= common; ++n) {

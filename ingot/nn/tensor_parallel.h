@@ -4,8 +4,8 @@
 //
 //   columns of y    q, k, v, up, gate: weight rows and bias of this rank's outputs; x is whole. If there are
 //                   more ranks than key-value heads, `count` is a multiple of them and neighbouring ranks
-//                   hold the same head of k and v; each computes the part of their gradients that comes from its
-//                   own heads of q, and a ShardSum (parallel/shard_sum.h) sums these
+//                   hold the same head of k and v; each computes the part of their gradients that comes from
+//                   its own heads of q, and a ShardSum (parallel/shard_sum.h) sums these
 //   rows of x       proj, down: weight columns of this rank's inputs; y is a sum over the ranks, to which the
 //                   bias is added once
 //   table rows      embedding and head

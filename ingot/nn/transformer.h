@@ -1,5 +1,6 @@
-// The model: embedding, blocks of attention and feed-forward, final norm and head. The list of its operations is built for the
-// units and the shape of a micro-batch (program/program.h); all activations lie in a Saved that the caller owns.
+// The model: embedding, blocks of attention and feed-forward, final norm and head. The list of its operations
+// is built for the units and the shape of a micro-batch (program/program.h); all activations lie in a Saved
+// that the caller owns.
 #pragma once
 
 #include <algorithm>
@@ -40,8 +41,8 @@ LossSums read_sums(const Tensor& sums);
 
 class Transformer {
  public:
-  // The values of a micro-batch that its caller reads or writes. n is the number of this rank's rows of the residual stream: N,
-  // or N / tp with sequence parallelism.
+  // The values of a micro-batch that its caller reads or writes. n is the number of this rank's rows of the
+  // residual stream: N, or N / tp with sequence parallelism.
   struct Values {
     Tensor input = {};  // the message from the units before, if the units lack the embedding (models/model.h)
     Tensor x = {};      // the message to the units after, if the units lack the head
@@ -61,8 +62,8 @@ class Transformer {
 
     Values values(const Tensor& slot) const;
   };
-  // The memory of a micro-batch of B sequences of T tokens, and the programs that run on it: forward with gradients and
-  // backward, and forward alone.
+  // The memory of a micro-batch of B sequences of T tokens, and the programs that run on it: forward with
+  // gradients and backward, and forward alone.
   struct Saved {
     int64_t B = 0, T = 0;
     UnitRange units;             // the units that forward and backward run
@@ -76,7 +77,8 @@ class Transformer {
       return std::max(training.program ? training.program->scratch_bytes() : 0,
                       evaluation.program->scratch_bytes());
     }
-    // Takes a slot of at least the given size from an arena: a copy then serves another micro-batch by the same programs.
+    // Takes a slot of at least the given size from an arena: a copy then serves another micro-batch by the
+    // same programs.
     void take_slot(Arena& arena, size_t least_bytes = 0);
   };
 
@@ -97,24 +99,25 @@ class Transformer {
   // unless the plan is forward-only.
   Saved make_saved(Arena& arena, int64_t B, int64_t T) const;
   Saved make_saved(Arena& arena, int64_t B, int64_t T, const RecomputePlan& plan) const;
-  // Does so for some units only; the plan covers only their blocks. The slot has least_slot_bytes or more; what would lie in
-  // scratch lies in the slot where it has room.
+  // Does so for some units only; the plan covers only their blocks. The slot has least_slot_bytes or more;
+  // what would lie in scratch lies in the slot where it has room.
   Saved make_saved(Arena& arena, int64_t B, int64_t T, const RecomputePlan& plan, UnitRange units,
                    size_t least_slot_bytes = 0) const;
   UnitRange all_units() const { return {0, head_unit() + 1}; }
   // The id of the parameter that the head multiplies by: the embedding's if they are tied.
   int head_weight() const { return layers_.head_weight(); }
-  // True if a parameter of a unit before `unit` is trained, so that backward needs the gradient of what goes into `unit`.
+  // True if a parameter of a unit before `unit` is trained, so that backward needs the gradient of what goes
+  // into `unit`.
   bool trains_below(int unit) const;
-  // The shape of the message to the units from `first` on for a micro-batch of B sequences of T tokens: (n, C) of the
-  // residual stream, or the elements of several values.
+  // The shape of the message to the units from `first` on for a micro-batch of B sequences of T tokens: (n,
+  // C) of the residual stream, or the elements of several values.
   Shape message_shape(int first, int64_t B, int64_t T) const;
   // The most elements of a message between any two units.
   int64_t largest_message(int64_t B, int64_t T) const;
   // Bytes of the slot that make_saved allocates.
   size_t slot_bytes(int64_t B, int64_t T, const RecomputePlan& plan, UnitRange units, Device device) const;
-  // Scratch bytes of the passes on what make_saved returns for a plan (by default that of RecomputeConfig) and units, and of
-  // evaluation.
+  // Scratch bytes of the passes on what make_saved returns for a plan (by default that of RecomputeConfig)
+  // and units, and of evaluation.
   size_t scratch_bytes(int64_t B, int64_t T, bool is_training, Device device = Device::kCpu) const;
   size_t scratch_bytes(int64_t B, int64_t T, const RecomputePlan& plan, UnitRange units, Device device) const;
   // Copies the model's own table (of rotary positions) to the stream's device. REQUIRED before the model
@@ -124,14 +127,14 @@ class Transformer {
   void expect_documents() { has_documents_ = true; }
 
   // Computes the losses of the batch. With grad_scale != 0 it also computes the gradients of grad_scale *
-  // (sum of losses) in the head, and saved.in_training.d, from which backward continues. With checked_tokens > 0 it
-  // computes the losses of that many tokens once more in f32. On a CUDA stream the sums in the result are
-  // 0, since they are not known when the call returns; the sums of saved.in_training, or of saved.in_evaluation, hold them
-  // (read_sums).
+  // (sum of losses) in the head, and saved.in_training.d, from which backward continues. With checked_tokens
+  // > 0 it computes the losses of that many tokens once more in f32. On a CUDA stream the sums in the result
+  // are 0, since they are not known when the call returns; the sums of saved.in_training, or of
+  // saved.in_evaluation, hold them (read_sums).
   //
-  // If the units lack the embedding, forward starts from `input` (the output of the units before) and backward
-  // leaves the gradient of it in `d_input`. If they lack the head, forward ends with `x` and computes no losses, and backward
-  // starts from the gradient of `x` in `d_x`.
+  // If the units lack the embedding, forward starts from `input` (the output of the units before) and
+  // backward leaves the gradient of it in `d_input`. If they lack the head, forward ends with `x` and
+  // computes no losses, and backward starts from the gradient of `x` in `d_x`.
   LossSums forward(LayerContext& ctx, const MicroBatch& batch, const Saved& saved, float grad_scale,
                    int64_t checked_tokens = 0) const;
   // Adds the gradients of all other parameters, recomputing what saved.plan says. REQUIRES: forward ran
@@ -152,14 +155,15 @@ class Transformer {
   std::vector<Fp8State::Weight> fp8_weights() const;
   void cast_weights(LayerContext& ctx) const;
 
-  // Generation: appends the batch's tokens to the caches, one per block, and writes the logits (output_rows, Vp) f32 of
-  // the tokens that want them, uncapped; columns >= config().vocab are undefined. The batch's ids are on the stream's
-  // device. REQUIRES: the caches hold every earlier position of its sequences.
+  // Generation: appends the batch's tokens to the caches, one per block, and writes the logits (output_rows,
+  // Vp) f32 of the tokens that want them, uncapped; columns >= config().vocab are undefined. The batch's ids
+  // are on the stream's device. REQUIRES: the caches hold every earlier position of its sequences.
   std::vector<KvCache> make_caches(Arena& arena, int64_t slots, int64_t positions) const;
   void infer(LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
              const Tensor& logits) const;
-  // Does so for some units. Without the embedding it starts from the message `in`; without the head it writes the message
-  // `out` to the next units, and no logits (message_shape, for one sequence of batch.rows() tokens). The two may share memory.
+  // Does so for some units. Without the embedding it starts from the message `in`; without the head it writes
+  // the message `out` to the next units, and no logits (message_shape, for one sequence of batch.rows()
+  // tokens). The two may share memory.
   void infer_units(LayerContext& ctx, const InferBatch& batch, UnitRange units, const Tensor& in,
                    const Tensor& out, const std::vector<KvCache>& caches, const Tensor& logits) const;
   // Scratch for batches of up to n rows, all of which may want logits.

@@ -106,8 +106,8 @@ void Transformer::infer_units(LayerContext& ctx, const InferBatch& batch, UnitRa
   const Built built = infer_program(batch.rows(), units, {caches.front().slots(), caches.front().positions()},
                                     ctx.stream.device);
   const auto [slot, rope, positions] = infer_scratch(ctx.scratch, batch.rows(), *built.program);
-  // Gathers the rows of the tables of positions, so that the kernels need not know that the rows are of several
-  // sequences.
+  // Gathers the rows of the tables of positions, so that the kernels need not know that the rows are of
+  // several sequences.
   const auto gather = [&](const Tensor& rows, const Tensor& table) {
     embedding_forward(rows, batch.positions(), table, {}, batch.rows(), 0, ctx.stream);
   };

@@ -9,10 +9,11 @@
 // f32, contiguous.
 //
 // Mask: if causal (REQUIRES: S >= T), query t sees keys s <= t + (S - T); otherwise it sees all S keys.
-// With a window > 0 (sliding-window attention, Beltagy et al. 2020, arXiv:2004.05150; causal only), query t also sees no key s <= t + (S - T) - window: a query sees `window` keys, its own included.
-// With doc_start (B,T) i32, contiguous, S == T and 0 <= doc_start[b][t] <= t, query t also sees no key
-// before doc_start[b][t]. Keys outside a query's document do not change a bit of the result, even if
-// they are NaN, except in cuDNN's kernels (ops/attention/attention_cudnn.h) and with a window that hides keys.
+// With a window > 0 (sliding-window attention, Beltagy et al. 2020, arXiv:2004.05150; causal only), query t
+// also sees no key s <= t + (S - T) - window: a query sees `window` keys, its own included. With doc_start
+// (B,T) i32, contiguous, S == T and 0 <= doc_start[b][t] <= t, query t also sees no key before
+// doc_start[b][t]. Keys outside a query's document do not change a bit of the result, even if they are NaN,
+// except in cuDNN's kernels (ops/attention/attention_cudnn.h) and with a window that hides keys.
 //
 // With dropout (Srivastava et al. 2014; applied to the probabilities as in GPT-2), out[t] = sum_s
 // keep[t,s] p[t,s] v[s], while lse still sums over all p. keep[t,s] is a pure function of the position
@@ -22,10 +23,10 @@
 // ranks (H if the heads are not sharded). Queries of one key are adjacent, so kernels draw a register of
 // them at a time.
 //
-// Products, softmax and sums are f32, but on a CPU with AMX, or with AVX512-BF16 from AMD, the products of bf16 heads whose D
-// is a multiple of 32 are bf16 with f32 sums: p and its gradient are rounded to bf16 there (docs/numerics.md). The order of
-// every sum follows from the shapes only, so the bits do not depend on the number of threads. dq of cuDNN is the exception
-// (ops/deterministic.h).
+// Products, softmax and sums are f32, but on a CPU with AMX, or with AVX512-BF16 from AMD, the products of
+// bf16 heads whose D is a multiple of 32 are bf16 with f32 sums: p and its gradient are rounded to bf16 there
+// (docs/numerics.md). The order of every sum follows from the shapes only, so the bits do not depend on the
+// number of threads. dq of cuDNN is the exception (ops/deterministic.h).
 #pragma once
 
 #include "ingot/core/philox.h"
@@ -42,8 +43,8 @@ struct AttentionDropout {
   int64_t first_head = 0, all_heads = 0;  // this rank has H of all_heads (0: H), from first_head on
 };
 
-// first_rows has at most B * T / kLeastDocumentTokens documents: for more of them, cuDNN's kernels would have many blocks
-// without work.
+// first_rows has at most B * T / kLeastDocumentTokens documents: for more of them, cuDNN's kernels would have
+// many blocks without work.
 inline constexpr int64_t kLeastDocumentTokens = 64;
 
 struct AttentionConfig {
@@ -51,8 +52,9 @@ struct AttentionConfig {
   bool is_causal = true;
   AttentionDropout dropout = {};  // REQUIRES: p == 0 while decoding (T = 1, S > 1)
   int64_t window = 0;             // 0: none. REQUIRES: is_causal
-  // Empty, or doc_start said otherwise, for cuDNN on a device: (D + 1) i32, the row b * T + t where each document begins,
-  // in order, and B * T from the end of the last one on. With it, no work is done between documents.
+  // Empty, or doc_start said otherwise, for cuDNN on a device: (D + 1) i32, the row b * T + t where each
+  // document begins, in order, and B * T from the end of the last one on. With it, no work is done between
+  // documents.
   Tensor first_rows = {};
 };
 
@@ -61,8 +63,8 @@ struct AttentionShape {
 };
 
 // Return the f32 elements of scratch that the calls below need with num_threads() threads. On a CUDA
-// device without cuDNN backward needs B * H * T and forward none; for cuDNN's kernels it has, with has_documents, what
-// AttentionConfig::first_rows needs if q, k and v lie in one buffer.
+// device without cuDNN backward needs B * H * T and forward none; for cuDNN's kernels it has, with
+// has_documents, what AttentionConfig::first_rows needs if q, k and v lie in one buffer.
 int64_t attention_forward_scratch(const AttentionShape& shape, Device device = Device::kCpu,
                                   bool has_documents = false);
 int64_t attention_backward_scratch(const AttentionShape& shape, Device device = Device::kCpu,

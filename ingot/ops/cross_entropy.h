@@ -6,8 +6,9 @@
 // (arXiv:2204.02311).
 //
 // Shapes: logits x (N, Vp) f32; targets (N) i32; losses (N) f32; is_correct (N) u8; d_logits (N, Vp) f32,
-// bf16 or f16. On a CUDA device the logits may be bf16, and d_logits then is, too. All are contiguous. Columns from `vocab` on are padding: their probability and gradient are
-// zero. A row whose target is kIgnoreIndex has loss 0 and gradient zero, and is_correct is 0.
+// bf16 or f16. On a CUDA device the logits may be bf16, and d_logits then is, too. All are contiguous.
+// Columns from `vocab` on are padding: their probability and gradient are zero. A row whose target is
+// kIgnoreIndex has loss 0 and gradient zero, and is_correct is 0.
 #pragma once
 
 #include "ingot/core/ignore_index.h"
@@ -32,9 +33,9 @@ struct CrossEntropyConfig {
 // losses = the loss of each row; is_correct = whether the target has the largest logit (among equal logits
 // the lowest index counts); d_logits = the gradient. is_correct and d_logits may be absent. Without d_logits
 // the logits are unchanged; with it their memory holds intermediate values, and a d_logits of their dtype
-// may alias them. Exponentials are f32, and their sum is accumulated in double. A NaN logit gives a NaN loss, and so
-// does +inf without a cap. A target that is neither in [0, vocab) nor kIgnoreIndex is a kData error that
-// names the target and its index; on a CUDA device it gives a NaN loss and a zero gradient.
+// may alias them. Exponentials are f32, and their sum is accumulated in double. A NaN logit gives a NaN loss,
+// and so does +inf without a cap. A target that is neither in [0, vocab) nor kIgnoreIndex is a kData error
+// that names the target and its index; on a CUDA device it gives a NaN loss and a zero gradient.
 void cross_entropy(const Tensor& losses, const Tensor& is_correct, const Tensor& d_logits,
                    const Tensor& logits, const Tensor& targets, const CrossEntropyConfig& config,
                    Stream& stream);

@@ -15,11 +15,12 @@ struct Fp8Meter {
   Tensor counts;  // (2) u32: number of values that saturated, and that underflowed
 };
 
-// Raises x.amax to the largest |x|, ignoring NaN. x: f32, bf16 or f16, contiguous or (N, C) with strided rows.
+// Raises x.amax to the largest |x|, ignoring NaN. x: f32, bf16 or f16, contiguous or (N, C) with strided
+// rows.
 void raise_amax(const Tensor& x, Stream& stream);
 
-// scale (1) f32 = fp8_scale(format, amax, floor), inverse (1) f32 = 1 / scale, as the products need it; then amax = 0, for
-// the next tensor that raises it.
+// scale (1) f32 = fp8_scale(format, amax, floor), inverse (1) f32 = 1 / scale, as the products need it; then
+// amax = 0, for the next tensor that raises it.
 void set_fp8_scale(const Tensor& scale, const Tensor& inverse, const Tensor& amax, DType format,
                    Fp8ScaleFloor floor, Stream& stream);
 
@@ -27,9 +28,9 @@ void set_fp8_scale(const Tensor& scale, const Tensor& inverse, const Tensor& ama
 void put_fp8_scale(const Tensor& scale, const Tensor& inverse, float value, Stream& stream);
 
 // Replaces the oldest amax of each tensor by that of `amaxes`, unless it is infinite; then sets scales =
-// limits / (largest amax of the history) and inverses = 1 / scales. If all amaxes of a tensor are 0, its scale
-// stays. If factor (1) f32 is NaN, nothing changes. scales, inverses, amaxes: (tensors, 4) f32, of which the
-// first column counts. amaxes and factor are empty if only the scales are wanted.
+// limits / (largest amax of the history) and inverses = 1 / scales. If all amaxes of a tensor are 0, its
+// scale stays. If factor (1) f32 is NaN, nothing changes. scales, inverses, amaxes: (tensors, 4) f32, of
+// which the first column counts. amaxes and factor are empty if only the scales are wanted.
 void next_fp8_scales(const Tensor& scales, const Tensor& inverses, const Fp8Amaxes& history,
                      const Tensor& amaxes, const Tensor& factor, Stream& stream);
 
@@ -63,8 +64,8 @@ struct Fp8ProductMode {
   bool is_fast = false;     // accumulates with about 14 bits between corrections; for forward products only
   float alpha = 1;          // factor of the product
   LinearTerms terms = {};   // c = base + the product + bias; base has c's dtype, shape and strides
-  // f32 scratch of at least a row of c, for accumulate. Without a kernel that adds to c, as many rows of the product as fit
-  // are computed here, and then added.
+  // f32 scratch of at least a row of c, for accumulate. Without a kernel that adds to c, as many rows of the
+  // product as fit are computed here, and then added.
   Tensor sums = {};
 };
 
@@ -72,9 +73,9 @@ struct Fp8ProductMode {
 // most one of a and b is e5m2. Either both operands have one scale, or both have one per row. REQUIRES:
 // K and N multiples of 16, rows contiguous and aligned to 16 bytes.
 //
-// cuBLASLt may lack a kernel for the whole of it. Then fast sums become exact ones, and a kernel of their own adds base, c or
-// the bias, after the product was rounded to c's dtype; f32 results always get their bias so. KernelReport says which
-// products were refused.
+// cuBLASLt may lack a kernel for the whole of it. Then fast sums become exact ones, and a kernel of their own
+// adds base, c or the bias, after the product was rounded to c's dtype; f32 results always get their bias so.
+// KernelReport says which products were refused.
 void matmul_fp8(const Tensor& c, const Fp8Operand& a, const Fp8Operand& b, const Fp8ProductMode& mode,
                 Stream& stream);
 

@@ -44,7 +44,8 @@ struct RowTile {
   }
 };
 
-// The elements of one row that a thread holds as they are in memory, which takes half the registers in 16 bits.
+// The elements of one row that a thread holds as they are in memory, which takes half the registers in 16
+// bits.
 template <typename T, int W, int G, int P>
 struct RawRowTile {
   Raw<T, W> pack[P];
@@ -84,9 +85,9 @@ struct RowShape {
   using RawTile = RawRowTile<T, kWidth, kGroup, kPacks>;
 };
 
-// Calls f with the RowShape for rows of C elements of T. The numbers of packs are those that widths of models need
-// (768, 1024 and 2048 in 16 bits: 3 and 4 packs of a warp, 1 of a block); they do not change which thread holds
-// an element, nor the order of a sum.
+// Calls f with the RowShape for rows of C elements of T. The numbers of packs are those that widths of models
+// need (768, 1024 and 2048 in 16 bits: 3 and 4 packs of a warp, 1 of a block); they do not change which
+// thread holds an element, nor the order of a sum.
 template <typename T, typename F>
 void with_row_shape(bool is_wide, int64_t C, const char* op, F&& f) {
   constexpr int W = kWide<T>;
@@ -127,8 +128,8 @@ struct PartRows {
 
 // Column sums: f(n, column, values) returns W values of row n from `column` on; the kernel adds them
 // over the rows of a part. Block: (kWarp columns of packs, kSumRows rows at a time); grid: (column
-// blocks, parts). With kAmax, f.as_stored(v) is v as f stores it, which must be monotonic, and amax is raised to the
-// largest magnitude that f has stored.
+// blocks, parts). With kAmax, f.as_stored(v) is v as f stores it, which must be monotonic, and amax is raised
+// to the largest magnitude that f has stored.
 inline constexpr int kSumRows = 8;
 
 template <int W, bool kAmax, typename F>

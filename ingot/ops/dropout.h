@@ -25,8 +25,8 @@ struct DropoutRule {
 };
 
 // A replayed CUDA graph repeats the arguments of its kernels, so what changes from step to step can lie in
-// memory: a place is (kDropoutPlace) i64 on the device, or empty. The key's step, the index of the first token
-// and that of the first batch row are then the place's.
+// memory: a place is (kDropoutPlace) i64 on the device, or empty. The key's step, the index of the first
+// token and that of the first batch row are then the place's.
 enum : int { kPlaceStep, kPlaceToken, kPlaceRow, kDropoutPlace };
 void set_dropout_place(const Tensor& place, uint64_t step, int64_t token, int64_t row, Stream& stream);
 

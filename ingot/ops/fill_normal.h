@@ -7,8 +7,8 @@
 
 namespace ingot {
 
-// t = normal numbers of standard deviation `scale`, from a sequence of 65521 numbers that repeats. The dtype is
-// f32, bf16 or f16. Blocks until t is written. REQUIRES: t is contiguous.
+// t = normal numbers of standard deviation `scale`, from a sequence of 65521 numbers that repeats. The dtype
+// is f32, bf16 or f16. Blocks until t is written. REQUIRES: t is contiguous.
 void fill_normal(const Tensor& t, float scale, Stream& stream);
 
 }  // namespace ingot

@@ -1,6 +1,7 @@
 // Copies between the heads of a packed buffer and contiguous rows, on which ops on rows can work:
 //   rows (B*T*H, D) = heads (B,T,H,D), or back.
-// Both are f32, bf16 or f16, of one dtype, on one device. The heads of a token are adjacent; tokens may be strided.
+// Both are f32, bf16 or f16, of one dtype, on one device. The heads of a token are adjacent; tokens may be
+// strided.
 #pragma once
 
 #include "ingot/core/stream.h"

@@ -1,5 +1,5 @@
-// KernelReport says what the operations of a CUDA stream have run so far where there are several ways: for `ingot doctor`,
-// `ingot bench step` and the notes of a run.
+// KernelReport says what the operations of a CUDA stream have run so far where there are several ways: for
+// `ingot doctor`, `ingot bench step` and the notes of a run.
 #pragma once
 
 #include <map>
@@ -16,8 +16,8 @@ struct KernelReport {
     int refused = 0;  // it has none, and other products and kernels replace it
     int slower = 0;   // it has one, which is slower than separate kernels
   };
-  // The keys are kinds, "f8e4m3 x f8e4m3 -> bf16, NT, scales by row, C != D". It has 8-bit products and those that are fused
-  // with what follows.
+  // The keys are kinds, "f8e4m3 x f8e4m3 -> bf16, NT, scales by row, C != D". It has 8-bit products and those
+  // that are fused with what follows.
   std::map<std::string, Product> products = {};
   // The kernel of the last call: "cuDNN 9.19.0", or "Ingot's f32 kernel: " and why; empty before the first.
   std::string attention_forward = {}, attention_backward = {};

@@ -1,7 +1,8 @@
 // The cache of keys and values of several sequences, and attention of single tokens over it, for generation.
 //
-// Every sequence has a slot of the cache. The place of a token is slot * positions + position, its row in the cache;
-// a negative place stands for a row of padding, which belongs to no sequence. Places are (N) i32, contiguous.
+// Every sequence has a slot of the cache. The place of a token is slot * positions + position, its row in the
+// cache; a negative place stands for a row of padding, which belongs to no sequence. Places are (N) i32,
+// contiguous.
 #pragma once
 
 #include "ingot/core/stream.h"
@@ -29,22 +30,23 @@ struct KvCache {
   }
 };
 
-// Copies the keys and values of N tokens, views (1, N, K, D) with the last dim contiguous, to their places in the
-// cache. Padding is skipped. REQUIRES: the places are distinct, and below slots * positions (checked on the CPU only).
+// Copies the keys and values of N tokens, views (1, N, K, D) with the last dim contiguous, to their places in
+// the cache. Padding is skipped. REQUIRES: the places are distinct, and below slots * positions (checked on
+// the CPU only).
 void append_to_cache(const KvCache& cache, const Tensor& k, const Tensor& v, const Tensor& places,
                      Stream& stream);
 
-// attention_decode on a device computes this many positions at a time. It does the same work for every `longest` between
-// two multiples.
+// attention_decode on a device computes this many positions at a time. It does the same work for every
+// `longest` between two multiples.
 inline constexpr int64_t kDecodeSlice = 128;
 
-// Attention of N tokens, of which token n sees the cached positions of its slot up to its own position p, and with a
-// window only the last `window` of them:
+// Attention of N tokens, of which token n sees the cached positions of its slot up to its own position p, and
+// with a window only the last `window` of them:
 //   out[n] = sum_s P[n,s] v[s],   P[n,:] = softmax over the visible s of scale * q[n] . k[s].
-// q, out: views (1, N, H, D) with the last dim contiguous, H % K == 0; head h reads kv head h / (H / K). out of padding
-// is 0. longest: above the largest position, at most the cache's positions. All sums are f32, and their order depends
-// on the position only, so a token's result does not depend on the other tokens of the call. scratch: f32, contiguous,
-// at least attention_decode_scratch elements. out must not alias q.
+// q, out: views (1, N, H, D) with the last dim contiguous, H % K == 0; head h reads kv head h / (H / K). out
+// of padding is 0. longest: above the largest position, at most the cache's positions. All sums are f32, and
+// their order depends on the position only, so a token's result does not depend on the other tokens of the
+// call. scratch: f32, contiguous, at least attention_decode_scratch elements. out must not alias q.
 struct DecodeConfig {
   float scale = 0;     // REQUIRES: > 0
   int64_t window = 0;  // 0: none

@@ -69,8 +69,8 @@ struct LinearCrossEntropyConfig {
 // and kF16 with an f32 loss, unless label smoothing is combined with a cap.
 bool keeps_exponentials(const LinearCrossEntropyConfig& config);
 
-// Returns true if the logits are bf16 in memory and the gradient overwrites them: 4 bytes per logit move in the
-// loss where f32 logits need 6. The numbers are those of rounded f32 logits.
+// Returns true if the logits are bf16 in memory and the gradient overwrites them: 4 bytes per logit move in
+// the loss where f32 logits need 6. The numbers are those of rounded f32 logits.
 bool has_bf16_logits(const LinearCrossEntropyConfig& config);
 
 // Returns the static scale of the logits' gradient: 2^13 / grad_scale, i.e. 2^29 for the mean over

@@ -1,6 +1,7 @@
-// Products of a linear layer, fused with their elementwise neighbours: the bias, the residual stream, GELU and its
-// derivative (ops/activation.h, kGeluTanh), and the gradient of the bias. A CUDA device uses a cuBLASLt epilogue if
-// there is one for the shapes. Otherwise, and on the CPU, the function calls the separate ops.
+// Products of a linear layer, fused with their elementwise neighbours: the bias, the residual stream, GELU
+// and its derivative (ops/activation.h, kGeluTanh), and the gradient of the bias. A CUDA device uses a
+// cuBLASLt epilogue if there is one for the shapes. Otherwise, and on the CPU, the function calls the
+// separate ops.
 //
 // Shapes: x (M, K), w (N, K), y, base, act, pre, dy (M, N), dx, d_pre (M, K): f32 or bf16, all of one dtype,
 // contiguous; b, db (N) and dw (N, K) f32. Products are accumulated in f32.
@@ -30,8 +31,8 @@ void linear_gelu(const Tensor& act, const Tensor& pre, const Tensor& x, const Te
 void linear_gelu_backward(const Tensor& d_pre, const Tensor& dy, const Tensor& w, const Tensor& pre,
                           Stream& stream);
 
-// dw = dyᵀ · x, or += where dw adds; db += column sums of dy. sums: (num_threads(), N) f32 scratch, on a CUDA device
-// (kRowParts, N).
+// dw = dyᵀ · x, or += where dw adds; db += column sums of dy. sums: (num_threads(), N) f32 scratch, on a CUDA
+// device (kRowParts, N).
 void linear_weight_gradients(const WeightGradient& dw, const Tensor& db, const Tensor& dy, const Tensor& x,
                              const Tensor& sums, Stream& stream);
 

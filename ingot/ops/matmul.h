@@ -4,10 +4,11 @@
 //   data gradient   dx (M,N) = dy (M,K) · w (K,N)        kNN
 //   weight gradient dw (M,N) += dy (K,M)ᵀ · x (K,N)      kTN
 //
-// On the CPU oneDNN computes them if it is built in and fast for the dtype, Ingot's AMX kernel where that is faster,
-// and Ingot's portable kernel otherwise, also for NT products of at most four rows. The choice depends only on the
-// machine, the dtypes and the shape, so equal runs give equal bits. f16 operands go to the portable kernel, which widens
-// them to f32 while packing them. On a CUDA device cuBLASLt computes them (ops/matmul/matmul_cublaslt.cpp).
+// On the CPU oneDNN computes them if it is built in and fast for the dtype, Ingot's AMX kernel where that is
+// faster, and Ingot's portable kernel otherwise, also for NT products of at most four rows. The choice
+// depends only on the machine, the dtypes and the shape, so equal runs give equal bits. f16 operands go to
+// the portable kernel, which widens them to f32 while packing them. On a CUDA device cuBLASLt computes them
+// (ops/matmul/matmul_cublaslt.cpp).
 #pragma once
 
 #include <cstdint>

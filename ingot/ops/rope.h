@@ -11,12 +11,12 @@ namespace ingot {
 
 // Changes of the frequencies for contexts that are longer than those of training.
 // kLinear (Chen et al. 2023, arXiv:2306.15595): every f_i is divided by `factor`.
-// kLlama3, as in Llama 3.1: the f_i whose wavelength 2 pi / f_i exceeds original_context / low_freq_factor are divided
-// by `factor`, those whose wavelength is below original_context / high_freq_factor stay, and those between are
-// interpolated.
-// kYarn (Peng et al. 2023, arXiv:2309.00071): the f_i that turn less than beta_slow times in original_context are
-// divided by `factor`, those that turn more than beta_fast times stay, and those between are interpolated by their
-// index i. The table holds rotations, without YaRN's factor of attention.
+// kLlama3, as in Llama 3.1: the f_i whose wavelength 2 pi / f_i exceeds original_context / low_freq_factor
+// are divided by `factor`, those whose wavelength is below original_context / high_freq_factor stay, and
+// those between are interpolated. kYarn (Peng et al. 2023, arXiv:2309.00071): the f_i that turn less than
+// beta_slow times in original_context are divided by `factor`, those that turn more than beta_fast times
+// stay, and those between are interpolated by their index i. The table holds rotations, without YaRN's factor
+// of attention.
 struct RopeScaling {
   enum class Kind { kNone, kLinear, kLlama3, kYarn };
   Kind kind = Kind::kNone;
@@ -35,8 +35,9 @@ struct RopeScaling {
 // this way; cos and sin of that angle are computed in double.
 void rope_table(const Tensor& table, double theta, const RopeScaling& scaling = {});
 
-// Works in place on x (B,T,H,D), f32, bf16 or f16, strided with the last dim contiguous, R <= D. Raises x.amax
-// (Tensor::with_amax). REQUIRES: 0 <= position_offset, position_offset + T <= T_max; R == D if x has an amax.
+// Works in place on x (B,T,H,D), f32, bf16 or f16, strided with the last dim contiguous, R <= D. Raises
+// x.amax (Tensor::with_amax). REQUIRES: 0 <= position_offset, position_offset + T <= T_max; R == D if x has
+// an amax.
 void rope_forward(const Tensor& x, const Tensor& table, int64_t position_offset, Stream& stream);
 // Turns dy into dx in place by the inverse rotation; otherwise as rope_forward.
 void rope_backward(const Tensor& dy, const Tensor& table, int64_t position_offset, Stream& stream);

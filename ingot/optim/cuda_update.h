@@ -10,8 +10,8 @@
 
 namespace ingot::cuda {
 
-// The update of one parameter. totals (update_blocks(n), 4) f32 = the sums of RangeTotals' squares and product, one row per
-// block of elements; empty if not wanted.
+// The update of one parameter. totals (update_blocks(n), 4) f32 = the sums of RangeTotals' squares and
+// product, one row per block of elements; empty if not wanted.
 template <typename Rule>
 struct ElementwiseUpdate {
   const ParamState* p;
@@ -20,10 +20,10 @@ struct ElementwiseUpdate {
   Tensor totals;
 };
 
-// Updates parameters, all of whose tensors are on the device, as ElementwiseRule<Rule> does on the CPU, in one pass
-// over weights, state and average; zeroes g. One launch updates dozens of parameters. The weights are f32 with their
-// bf16 or f16 copy, bf16 with a tail, or bf16 that is rounded stochastically with the same random numbers as on the
-// CPU. Rule: one of ElementwiseRules (optim/rules/rule_list.h).
+// Updates parameters, all of whose tensors are on the device, as ElementwiseRule<Rule> does on the CPU, in
+// one pass over weights, state and average; zeroes g. One launch updates dozens of parameters. The weights
+// are f32 with their bf16 or f16 copy, bf16 with a tail, or bf16 that is rounded stochastically with the same
+// random numbers as on the CPU. Rule: one of ElementwiseRules (optim/rules/rule_list.h).
 template <typename Rule>
 void update_elementwise(std::span<const ElementwiseUpdate<Rule>> updates, Stream& stream);
 // Updates one parameter.

@@ -88,8 +88,8 @@ __device__ __forceinline__ void write_weights(const Pass& a, int64_t i, const Fl
   *reinterpret_cast<Raw<bf16, W>*>(a.w16 + i) = high;
 }
 
-// Writes row `block` of the totals: |w|^2, |g|^2, |change|^2 and change . w of the block's elements that the pass
-// counts, as in RangeTotals. The thread has W elements from element i on.
+// Writes row `block` of the totals: |w|^2, |g|^2, |change|^2 and change . w of the block's elements that the
+// pass counts, as in RangeTotals. The thread has W elements from element i on.
 template <int W>
 __device__ __forceinline__ void report_totals(const Pass& a, int64_t block, int64_t i,
                                               const Floats<W>& before, const Floats<W>& w, const Floats<W>& g,
@@ -112,7 +112,8 @@ __device__ __forceinline__ void report_totals(const Pass& a, int64_t block, int6
   }
 }
 
-// Zeroes the gradient unless it is kept, updates the average and stores the weights after the move of W elements.
+// Zeroes the gradient unless it is kept, updates the average and stores the weights after the move of W
+// elements.
 template <int W>
 __device__ __forceinline__ void finish_pack(const Pass& a, int64_t i, const Floats<W>& w) {
   if (!a.keeps_g) store(a.g + i, Floats<W>{});
@@ -149,7 +150,8 @@ __global__ void __launch_bounds__(kThreads) update(Pass a, Move move) {
   update_block<W>(a, move, blockIdx.x);
 }
 
-// Passes over several parameters by one launch. It is an argument of the kernel: CUDA passes up to 32,764 bytes.
+// Passes over several parameters by one launch. It is an argument of the kernel: CUDA passes up to 32,764
+// bytes.
 template <typename Move>
 struct Table {
   struct Entry {
@@ -243,7 +245,8 @@ void launch_update(const Pass& pass, bool is_wide, const Move& move, const Tenso
   });
 }
 
-// Runs passes that all have packs of W elements, as many by one launch as fit into its table. run() comes last.
+// Runs passes that all have packs of W elements, as many by one launch as fit into its table. run() comes
+// last.
 template <int W, typename Move>
 class Launches {
  public:

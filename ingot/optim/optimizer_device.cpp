@@ -1,5 +1,5 @@
-// The optimizer with parameters on a CUDA device: an elementwise rule updates dozens of parameters by one kernel, the others
-// one by one by a few kernels, and the norm takes two kernels for all of them.
+// The optimizer with parameters on a CUDA device: an elementwise rule updates dozens of parameters by one
+// kernel, the others one by one by a few kernels, and the norm takes two kernels for all of them.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -34,15 +34,15 @@ struct OptimParam {
   std::vector<int64_t> fused_rows = {};  // rows of each matrix fused into this one (q, k, v); empty: one
   Tensor w = {};     // (n) f32, updated; or bf16, for which tail and rounding select the rounding
   Tensor tail = {};  // (n) u16; with a bf16 w it makes an exact f32 value (ops/bf16_tail.h)
-  // For a bf16 w without tail: key of the stochastic rounding. An element's random bits are those of its place in
-  // the whole parameter.
+  // For a bf16 w without tail: key of the stochastic rounding. An element's random bits are those of its
+  // place in the whole parameter.
   RandomKey rounding = {};
   Tensor compute = {};   // (n) bf16 or f16 copy, set to the new w rounded to nearest even; or empty
   Tensor g = {};         // (n) f32, read and then zeroed
   bool keeps_g = false;  // g is not zeroed, because the next step overwrites it
   // False if another rank has the same elements: is_counted for norms over all ranks, is_added for sums
-  // over the ranks that share an update (optim/update_comm.h). Of a shard the last `copies` elements may be on
-  // another rank too, which counts and adds them.
+  // over the ranks that share an update (optim/update_comm.h). Of a shard the last `copies` elements may be
+  // on another rank too, which counts and adds them.
   bool is_counted = true, is_added = true;
   int64_t copies = 0;
 
@@ -169,18 +169,19 @@ struct DeviceUpdate {
   Tensor totals;
 };
 
-// Updates parameters and shards on a CUDA device; the host does not wait for the device. All tensors are on the device,
-// and scratch has scratch_bytes.
+// Updates parameters and shards on a CUDA device; the host does not wait for the device. All tensors are on
+// the device, and scratch has scratch_bytes.
 class DeviceRule {
  public:
   virtual ~DeviceRule() = default;
 
-  // As UpdateRule::measure. If the step's factor is NaN, the state stays as it is, and the numbers have no meaning.
+  // As UpdateRule::measure. If the step's factor is NaN, the state stays as it is, and the numbers have no
+  // meaning.
   virtual void measure([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleStep& step,
                        [[maybe_unused]] const SharedNumbers& numbers, [[maybe_unused]] int turn,
                        [[maybe_unused]] Arena& scratch, [[maybe_unused]] Stream& stream) const {}
-  // prepared has the direction of a matrix rule, or the combined numbers, and nothing else; totals are those of
-  // optim/cuda_update.h, or empty.
+  // prepared has the direction of a matrix rule, or the combined numbers, and nothing else; totals are those
+  // of optim/cuda_update.h, or empty.
   virtual void update(const ParamState& p, const RuleStep& step, const Prepared& prepared,
                       const Tensor& totals, Arena& scratch, Stream& stream) const = 0;
   // Updates several parameters that need no preparation (RuleNeeds), by fewer launches if the rule can.
@@ -194,8 +195,8 @@ class DeviceRule {
   virtual size_t scratch_bytes(const OptimParam& param) const = 0;
 };
 
-// The functions of a MatrixRule on a CUDA device. scratch_bytes is what orthogonalise needs; update needs none.
-// If the step's factor is NaN, the state stays as it is, and u and the direction have no meaning.
+// The functions of a MatrixRule on a CUDA device. scratch_bytes is what orthogonalise needs; update needs
+// none. If the step's factor is NaN, the state stays as it is, and u and the direction have no meaning.
 class DeviceMatrixRule : public DeviceRule {
  public:
   virtual void move_momentum(const ParamState& p, const RuleStep& step, const Tensor& u,

@@ -1,4 +1,5 @@
-// Schedules of learning rate, momentum, attention's window and batch size: each is a function of the position in the run.
+// Schedules of learning rate, momentum, attention's window and batch size: each is a function of the position
+// in the run.
 //
 //   lr(p) = min(warmup(p), phases(p)) as a fraction of the peak
 // The position is that before the step's update. Linear warm-up over w steps has, at step s, one

@@ -1,7 +1,7 @@
 // Stochastic rounding to bf16 (Gupta et al. 2015, arXiv:1502.02551): a number is rounded up with a
 // probability equal to the fraction that is cut off, so the mean of many small updates survives without an
-// f32 master. Element i of a parameter uses half-word i of a Philox stream as its 16 random bits, for any number of
-// threads and on whichever rank it lies.
+// f32 master. Element i of a parameter uses half-word i of a Philox stream as its 16 random bits, for any
+// number of threads and on whichever rank it lies.
 #pragma once
 
 #include <algorithm>

@@ -16,9 +16,10 @@
 namespace ingot {
 namespace {
 
-// Tells whether rectangles cover a matrix exactly once, without a mark per element. Element (i, j) has the weight r(i) c(j) modulo
-// 2^64, where r and c are the differences of a random function, so a rectangle's sum is a product of two differences. Other
-// covers have the same sum as the whole only by an accident of about 2^-64.
+// Tells whether rectangles cover a matrix exactly once, without a mark per element. Element (i, j) has the
+// weight r(i) c(j) modulo 2^64, where r and c are the differences of a random function, so a rectangle's sum
+// is a product of two differences. Other covers have the same sum as the whole only by an accident of about
+// 2^-64.
 class Cover {
  public:
   void add(std::span<const Rect> rects) {
@@ -98,8 +99,8 @@ std::string text_of(const Ranks& ranks) {
   return ranks.size() > 4 ? text + " ..." : text;
 }
 
-// Compares the groups over which ranks sum gradients with the ranks that compute terms of them. The members of a group are
-// known when every rank has been added.
+// Compares the groups over which ranks sum gradients with the ranks that compute terms of them. The members
+// of a group are known when every rank has been added.
 class SumCheck {
  public:
   struct Terms {
@@ -166,7 +167,8 @@ std::vector<SummedElements> sums_of(const ParamShard& shard, const std::vector<G
   return found;
 }
 
-// The update of a matrix sees the logical matrix with its fused matrices whole, and where the shard lies in it.
+// The update of a matrix sees the logical matrix with its fused matrices whole, and where the shard lies in
+// it.
 void check_update(const OptimParam& update, const ParamSpec& spec, int rank, const std::vector<Rect>& rects) {
   int64_t fused = 0;
   for (const int64_t rows : spec.fused_rows) fused += rows;

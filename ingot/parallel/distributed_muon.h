@@ -17,8 +17,9 @@
 // nothing to gather. All messages of a round have the size of its largest shard; owners that have run out
 // of matrices send padding.
 //
-// On a device the groups must carry its tensors (comm/device_group.h). Over NCCL a message waits for the stream's
-// work that fills it, runs beside the products of the next matrix, and is waited for by the stream, not by the host.
+// On a device the groups must carry its tensors (comm/device_group.h). Over NCCL a message waits for the
+// stream's work that fills it and runs concurrently with the products of the next matrix. The stream waits
+// for it, not the host.
 //
 // State: a rank stores the momentum of its elements only if it belongs to the owner's replica (with
 // replicas only, the owner alone stores it). The owner stores NorMuon's second moments.

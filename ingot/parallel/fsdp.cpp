@@ -61,8 +61,8 @@ void FsdpStore::wait_gather(size_t i) {
   if (is_in_f32(u)) cast(buffers.compute, buffers.master, stream_);
 }
 
-// The model prefetches units in the order in which it will use them, forwards or backwards, one at a time; a block may
-// be skipped.
+// The model prefetches units in the order in which it will use them, forwards or backwards, one at a time; a
+// block may be skipped.
 void FsdpStore::prefetch(int unit) {
   const int step = unit > state_.prefetched ? 1 : -1;
   const bool goes_on = unit != state_.prefetched && std::abs(unit - state_.prefetched) <= 2;
@@ -85,8 +85,8 @@ bool FsdpStore::has_weights(int u) const {
   return !state_.is_stale && state_.weights[slot] == u && !slots_[slot].is_gathering;
 }
 
-// A slot has a unit's gradients from the first time that it is opened until they are scattered: the head's of all
-// micro-batches whose forward precedes the first backward, every other unit's of one micro-batch.
+// A slot has a unit's gradients from the first time that it is opened until they are scattered: the head's of
+// all micro-batches whose forward precedes the first backward, every other unit's of one micro-batch.
 OldGradients FsdpStore::open_gradients(int u) {
   const size_t i = units_[static_cast<size_t>(u)].grad_slot;
   int& held = state_.gradients[i];
@@ -114,8 +114,8 @@ void FsdpStore::start_reduction(int u) {
                      : shard_.start_reduce_scatter(unit.scatter_name, own_shard(full, unit.shard), sent);
 }
 
-// NCCL would round 16-bit sums after every addition. On a device the ranks therefore exchange their 16-bit gradients,
-// which is as many bytes, and each adds those of its shard in f32.
+// NCCL would round 16-bit sums after every addition. On a device the ranks therefore exchange their 16-bit
+// gradients, which is as many bytes, and each adds those of its shard in f32.
 bool FsdpStore::exchanges(const GradSlot& slot) const {
   return stream_.device == Device::kCuda && static_cast<bool>(slot.payload);
 }

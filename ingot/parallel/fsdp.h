@@ -9,15 +9,15 @@
 // take turns in three, so the next two blocks are gathered while this one computes. A unit's gradients
 // accumulate in a slot of their own, of which the blocks have two, and are reduce-scattered when backward has
 // left the unit, rounded to the payload's dtype and summed in f32; the sum is added to the rank's shard (with
-// gradient accumulation, once per micro-batch, because no rank has memory for whole gradients). Replicas of the
-// whole group (HSDP) sum their shards after the last micro-batch, also rounded, without error feedback.
+// gradient accumulation, once per micro-batch, because no rank has memory for whole gradients). Replicas of
+// the whole group (HSDP) sum their shards after the last micro-batch, also rounded, without error feedback.
 //
 // Norm weights and biases of a bf16 model, which layers read in f32, are small, so every rank holds
 // them all. Frozen matrices are cut and gathered like the others, in the compute dtype; every rank holds the
-// frozen vectors and, with keeps_units, all frozen matrices. The unit of an f32 head is gathered in f32, and cast
-// for the layers that read the compute dtype. Without f32 masters (Masters::kNone) the shards are in the compute
-// dtype, and those of norm weights and biases in f32. Tails (Masters::kTail) would be of no use, because an f32
-// shard has as many bytes and the same numbers.
+// frozen vectors and, with keeps_units, all frozen matrices. The unit of an f32 head is gathered in f32, and
+// cast for the layers that read the compute dtype. Without f32 masters (Masters::kNone) the shards are in the
+// compute dtype, and those of norm weights and biases in f32. Tails (Masters::kTail) would be of no use,
+// because an f32 shard has as many bytes and the same numbers.
 #pragma once
 
 #include <cstdint>

@@ -49,8 +49,8 @@ size_t shared_slot(int unit, int units, int slots) {
 
 using UnitElements = int64_t (ParamList::*)(int unit) const;
 
-// Returns the elements of each slot, enough for the largest unit that uses it. slots: as in shared_slot; 0 if every
-// unit has its own. of: counts the elements of a unit that the slots hold.
+// Returns the elements of each slot, enough for the largest unit that uses it. slots: as in shared_slot; 0 if
+// every unit has its own. of: counts the elements of a unit that the slots hold.
 std::vector<int64_t> slot_elements(const ParamList& list, int ranks, int slots,
                                    UnitElements of = &ParamList::unit_elements) {
   std::vector<int64_t> elements;
@@ -76,7 +76,8 @@ size_t gathered_bytes(const ParamList& list, int ranks, const FsdpConfig& config
   return bytes;
 }
 
-// Returns the bytes of what is sent in place of f32 gradients, for each slot and for the replicas, and of the residuals.
+// Returns the bytes of what is sent in place of f32 gradients, for each slot and for the replicas, and of the
+// residuals.
 size_t payload_bytes(const ParamList& list, int ranks, bool has_replicas, const GradientPayload& payload) {
   if (payload.blocks == DType::f32 && payload.ends == DType::f32) return 0;
   const int64_t padded = ranks * sum_of_shards(list, ranks);

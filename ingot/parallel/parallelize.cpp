@@ -75,8 +75,8 @@ void check_layout(const RunConfig& config, int ranks) {
 
 namespace {
 
-// Returns the group for tensors of the stream's device: one that is made and kept in `place`, or the group itself on the
-// CPU and in plans.
+// Returns the group for tensors of the stream's device: one that is made and kept in `place`, or the group
+// itself on the CPU and in plans.
 Communicator& group_for(Communicator& group, Stream& stream, std::unique_ptr<Communicator>& place) {
   if (stream.device == Device::kCpu || stream.backing != Backing::kMemory || group.size() == 1) return group;
   place = device_group(group, stream);
@@ -127,7 +127,8 @@ Communicator* find_head_group(Layout& rank) {
   return &group_for(*rank.head_ranks, *rank.stream, rank.head_group);
 }
 
-// Returns the group of the first and the last stage if both hold a tied table and this rank has one of them, otherwise null.
+// Returns the group of the first and the last stage if both hold a tied table and this rank has one of them,
+// otherwise null.
 Communicator* find_end_group(const StagePlan& plan, Layout& rank) {
   Communicator& pp = *rank.mesh->pp;
   if (!plan.is_tied || pp.size() == 1) return nullptr;
@@ -171,7 +172,8 @@ std::unique_ptr<TrainingStore> make_memory(const RunConfig& config, Layout& rank
   return shards;
 }
 
-// Makes the store of this rank's weights, those of its stages. Its reductions run in the order in which they are added.
+// Makes the store of this rank's weights, those of its stages. Its reductions run in the order in which they
+// are added.
 void make_store(const RunConfig& config, const StagePlan& plan, Layout& rank) {
   const Mesh& mesh = *rank.mesh;
   if (mesh.pp->size() > 1)
@@ -201,8 +203,8 @@ BlockTimes agree_on_block_times(const RunConfig& config, const Layout& rank) {
 // Returns true if no group is there, or if CUDA graphs can hold its collectives.
 bool can_capture(const std::unique_ptr<Communicator>& group) { return !group || group->can_be_captured(); }
 
-// The passes run as graphs only if their messages need no host (comm/device_group.h) on any rank: ranks with graphs gather
-// weights in another order than others.
+// The passes run as graphs only if their messages need no host (comm/device_group.h) on any rank: ranks with
+// graphs gather weights in another order than others.
 GraphUse graph_use(const RunConfig& config, const Layout& rank) {
   GraphUse use{.has_graphs = config.train.has_graph, .differs_last = rank.mesh->dp->size() > 1};
   if (!use.has_graphs || rank.stream->backing != Backing::kMemory) return use;
@@ -241,7 +243,8 @@ bool needs_device_groups(const Layout& rank) {
   return rank.stream->device == Device::kCuda && rank.stream->backing == Backing::kMemory;
 }
 
-// Returns the group of all ranks for tensors on the device. Makes it if the gradients of no group come from all ranks.
+// Returns the group of all ranks for tensors on the device. Makes it if the gradients of no group come from
+// all ranks.
 Communicator* find_step_group(Layout& rank) {
   const int all = rank.mesh->world->size();
   if (!needs_device_groups(rank) || all == 1) return nullptr;
@@ -251,8 +254,8 @@ Communicator* find_step_group(Layout& rank) {
   return rank.world_group.get();
 }
 
-// On a device, updates go through the groups of the gradients where these have the same ranks, because every group
-// over NCCL takes memory of the device.
+// On a device, updates go through the groups of the gradients where these have the same ranks, because every
+// group over NCCL takes memory of the device.
 std::unique_ptr<UpdateComm> make_update(const RunConfig& config, Layout& rank) {
   const Mesh& mesh = *rank.mesh;
   Communicator *weights = mesh.update.get(), *replicas = mesh.replicate.get();

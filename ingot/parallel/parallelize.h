@@ -23,14 +23,13 @@ void check_layout(const RunConfig& config, int ranks);
 // backing: kAddresses makes a layout for a memory plan. It needs no device, computes nothing and does not
 // communicate; where stages or owners of matrices depend on what all ranks together measure or know, it
 // uses nominal costs and this rank's numbers for all ranks.
-// unit_costs: seconds of the embedding, a block and the head if they are known (measure_unit_costs); if empty,
-// stages are cut by what rank 0 measures.
-// extension: operations of a caller's own in every block.
+// unit_costs: seconds of the embedding, a block and the head if they are known (measure_unit_costs); if
+// empty, stages are cut by what rank 0 measures. extension: operations of a caller's own in every block.
 Layout parallelize(const RunConfig& config, Mesh& mesh, Backing backing = Backing::kMemory,
                    const std::vector<double>& unit_costs = {}, const BlockExtension& extension = {});
 
-// Calls f for every rank of a layout, with its mesh, model and store alone. The store has no memory (Backing::kAddresses).
-// make_group(rank) returns what makes the groups of a rank of the world.
+// Calls f for every rank of a layout, with its mesh, model and store alone. The store has no memory
+// (Backing::kAddresses). make_group(rank) returns what makes the groups of a rank of the world.
 void for_each_planned_store(const RunConfig& config,
                             const std::function<Mesh::MakeGroup(int rank)>& make_group,
                             const std::function<void(const Layout&, const StagePlan&)>& f);

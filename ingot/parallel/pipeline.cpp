@@ -78,8 +78,8 @@ Pipeline::Link Pipeline::make_link(Kind kind, std::string name, Stream& stream) 
   return link;
 }
 
-// Does not wait while an exception propagates, because the receiving rank may be gone. The groups end before the memory
-// that their messages use.
+// Does not wait while an exception propagates, because the receiving rank may be gone. The groups end before
+// the memory that their messages use.
 Pipeline::~Pipeline() {
   if (std::uncaught_exceptions() == 0) wait_for_sends();
   for (Link* link : {&activations_, &gradients_}) {
@@ -233,7 +233,8 @@ void Pipeline::drop_unused(std::vector<PipelineOp>& list) const {
   });
 }
 
-// Returns the list of a step that differs from list_: it has another number of micro-batches (a batch ramp), or runs only one.
+// Returns the list of a step that differs from list_: it has another number of micro-batches (a batch ramp),
+// or runs only one.
 std::vector<PipelineOp> Pipeline::list_for(const ExecutorStep& step) {
   PipelineShape shape = config_.shape;
   shape.micros = step.micros;

@@ -6,15 +6,16 @@
 // from other stages are received while the rank computes, one message of each kind ahead, into separate
 // memory.
 //
-// On a CUDA device the host submits all of a step and waits for nothing: messages are in the order of the stream and of
-// NCCL's links between neighbours (comm/device_group.h). They go through the host, which then waits for each, where ranks
-// share a device or NCCL is missing, and in a step in which the host may wait for the whole device: the first, whose
-// products and kernels take memory, one with a new number of documents, for which attention chooses kernels, and one that
-// checks or looks at activations. Such a wait would not end while a message is awaited that depends on what this rank has
-// not submitted yet.
+// On a CUDA device the host submits all of a step and waits for nothing: messages are in the order of the
+// stream and of NCCL's links between neighbours (comm/device_group.h). They go through the host, which then
+// waits for each, where ranks share a device or NCCL is missing, and in a step in which the host may wait for
+// the whole device: the first, whose products and kernels take memory, one with a new number of documents,
+// for which attention chooses kernels, and one that checks or looks at activations. Such a wait would not end
+// while a message is awaited that depends on what this rank has not submitted yet.
 //
-// With has_graphs each pass of a step is a CUDA graph, which holds the collectives of its layers and gradients, but no
-// message between stages. They are captured in a step whose messages go through the host, because that allocates memory.
+// With has_graphs each pass of a step is a CUDA graph, which holds the collectives of its layers and
+// gradients, but no message between stages. They are captured in a step whose messages go through the host,
+// because that allocates memory.
 #pragma once
 
 #include <memory>
@@ -42,8 +43,8 @@ struct PipelineConfig {
 
 class Pipeline final : public Executor {
  public:
-  // All ranks of `group` call this; it has shape.ranks ranks. Borrows model, group and stream, on which all passes run.
-  // Throws a kUsage error if the shape does not fit, or if the activations fit no budget.
+  // All ranks of `group` call this; it has shape.ranks ranks. Borrows model, group and stream, on which all
+  // passes run. Throws a kUsage error if the shape does not fit, or if the activations fit no budget.
   Pipeline(const Transformer& model, const PipelineConfig& config, Communicator& group, Stream& stream);
   ~Pipeline() override;  // waits for sends in flight
 
@@ -62,10 +63,11 @@ class Pipeline final : public Executor {
     Transformer::Saved saved;
     Pending activation, gradient;  // sends in flight from this rank
   };
-  // The messages of one kind: activations go to the next stage, gradients to the one before. They are received one at a time.
+  // The messages of one kind: activations go to the next stage, gradients to the one before. They are
+  // received one at a time.
   struct Link {
-    // Each group has the ranks of the pipeline. `staged` and `direct` carry tensors on a device and are null on the CPU; only
-    // `direct` may be used where the host waits for nothing.
+    // Each group has the ranks of the pipeline. `staged` and `direct` carry tensors on a device and are null
+    // on the CPU; only `direct` may be used where the host waits for nothing.
     std::unique_ptr<Communicator> host, staged, direct;
     Communicator& group(bool is_direct) const { return !direct ? *host : is_direct ? *direct : *staged; }
 
@@ -128,7 +130,7 @@ class Pipeline final : public Executor {
   std::unique_ptr<Arena> arena_;
   Memory memory_;
   Link activations_, gradients_;  // groups of their own, because messages within one group keep their order
-  // Of the current step, or the last one.
+  // The next members belong to the current step, or the last one.
   std::vector<MicroBatch> read_;  // the micro-batches that passes have needed so far
   bool is_direct_ = false, is_asynchronous_ = false, has_checked_loss_ = false;
   LossSums sums_;          // what the step added for the units on this rank

@@ -1,4 +1,5 @@
-// A rank of a pipeline has slots for the micro-batches in flight, plans of what their blocks keep, and memory for messages.
+// A rank of a pipeline has slots for the micro-batches in flight, plans of what their blocks keep, and memory
+// for messages.
 #include <algorithm>
 #include <cmath>
 
@@ -52,8 +53,8 @@ void Pipeline::choose_plans() {
   recompute_.keeps_embedding = plans_.front().keeps_embedding;
 }
 
-// Each chunk gets the part of the budget that its activations are of all activations, if everything is kept. The bytes of
-// its plans are scaled to those of all chunks, so an error shows the budget as it was set.
+// Each chunk gets the part of the budget that its activations are of all activations, if everything is kept.
+// The bytes of its plans are scaled to those of all chunks, so an error shows the budget as it was set.
 void Pipeline::choose_within_budget() {
   Arena measure("pipeline plan", arena_memory());
   make_memory(measure);

@@ -1,6 +1,6 @@
-// Data parallelism: sums gradients over the ranks that hold the same parameters, in buckets. A bucket is reduced as soon as
-// the gradients of its last unit are complete in a step's last micro-batch, so communication overlaps with backward, and
-// gradient accumulation reduces once.
+// Data parallelism: sums gradients over the ranks that hold the same parameters, in buckets. A bucket is
+// reduced as soon as the gradients of its last unit are complete in a step's last micro-batch, so
+// communication overlaps with backward, and gradient accumulation reduces once.
 #pragma once
 
 #include <memory>
@@ -51,8 +51,8 @@ class ReplicaSum final : public GradientReduction {
   std::vector<GradientBucket> buckets_;
 };
 
-// Makes the sum of all gradients of a store, whose ranks in `group` hold the same parameters. REQUIRES: store has
-// gradients, and group carries tensors of the stream's device.
+// Makes the sum of all gradients of a store, whose ranks in `group` hold the same parameters. REQUIRES: store
+// has gradients, and group carries tensors of the stream's device.
 std::unique_ptr<ReplicaSum> replica_sum(ResidentStore& store, Communicator& group, const DdpConfig& config,
                                         Stream& stream);
 

@@ -1,4 +1,5 @@
-// Sums elements that several ranks hold over these ranks, once per step, so that all of them make the same update.
+// Sums elements that several ranks hold over these ranks, once per step, so that all of them make the same
+// update.
 #pragma once
 
 #include <functional>
@@ -32,7 +33,8 @@ class ShardSum final : public GradientReduction {
   std::vector<Pending> pending_;
 };
 
-// The rows of matrices that neighbouring tensor-parallel ranks share: kv-heads, if there are more ranks than these.
+// The rows of matrices that neighbouring tensor-parallel ranks share: kv-heads, if there are more ranks than
+// these.
 std::unique_ptr<ShardSum> shared_heads_sum(TrainingStore& store, Communicator& head_group);
 // The embedding of a tied model, which both the first and the last stage hold. ends: their two ranks.
 std::unique_ptr<ShardSum> tied_sum(TrainingStore& store, const StagePlan& plan, Communicator& ends);

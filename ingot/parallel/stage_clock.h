@@ -1,5 +1,5 @@
-// StageClock measures the steps of a pipeline and how long each waited for other stages. On a CUDA device, where the host only
-// submits work, the device measures both.
+// StageClock measures the steps of a pipeline and how long each waited for other stages. On a CUDA device,
+// where the host only submits work, the device measures both.
 #pragma once
 
 #include <array>
@@ -30,12 +30,14 @@ class StageClock {
   struct Times {
     double step_s = 0, wait_s = 0;
   };
-  // Returns the times of the oldest step in flight. REQUIRES: there is one, and the stream has passed its end.
+  // Returns the times of the oldest step in flight. REQUIRES: there is one, and the stream has passed its
+  // end.
   Times take();
 
  private:
   using Clock = std::chrono::steady_clock;
-  // The points in time of a step. One of the two is in use. shared_ptr, because builds without CUDA cannot destroy an Event.
+  // The points in time of a step. One of the two is in use. shared_ptr, because builds without CUDA cannot
+  // destroy an Event.
   struct Step {
     std::vector<Clock::time_point> on_host = {};
     std::vector<std::shared_ptr<cuda::Event>> on_device = {};  // used again by later steps
@@ -47,7 +49,7 @@ class StageClock {
   static double seconds(const Step& step, size_t from, size_t to);
 
   Stream& stream_;
-  std::array<Step, 2> steps_;  // this one and the one before, which may still be under way
+  std::array<Step, 2> steps_;  // this one and the one before, which may not have ended
   size_t begun_ = 0, in_flight_ = 0;
 };
 

@@ -28,7 +28,8 @@ Mesh::MakeGroup recorded_groups(StepRecorder& recorder, const RunConfig& config,
 StepRecord record_step(const RunConfig& config, const MeshShape& shape, int rank,
                        const KnownToRanks& known = {});
 
-// Returns the operations of a micro-batch on one rank as text (nn/program/program_text.h), for each chunk of its stage.
+// Returns the operations of a micro-batch on one rank as text (nn/program/program_text.h), for each chunk of
+// its stage.
 std::string text_of_programs(const RunConfig& config, const MeshShape& shape, int rank,
                              const KnownToRanks& known = {});
 

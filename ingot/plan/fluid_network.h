@@ -1,9 +1,10 @@
-// FluidNetwork shares the capacities of resources among the transfers in flight, max-min fairly: no transfer's
-// rate can rise without lowering the rate of one that is not faster (progressive filling; Bertsekas & Gallager
-// 1992, Data Networks, section 6.5.2). A transfer at rate x uses weight * x of each resource that it loads.
+// FluidNetwork shares the capacities of resources among the transfers in flight, max-min fairly: no
+// transfer's rate can rise without lowering the rate of one that is not faster (progressive filling;
+// Bertsekas & Gallager 1992, Data Networks, section 6.5.2). A transfer at rate x uses weight * x of each
+// resource that it loads.
 //
-// Rates change only when transfers join or leave, and only among transfers that are connected to these by shared
-// resources: settle() computes the rates of those components anew.
+// Rates change only when transfers join or leave, and only among transfers that are connected to these by
+// shared resources: settle() computes the rates of those components anew.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,8 @@ class FluidNetwork {
     double end_s;      // when the transfer is done if the rate stays
   };
 
-  // Adds a transfer of bytes > 0 and returns its number. It has no rate before settle(). loads must outlive it.
+  // Adds a transfer of bytes > 0 and returns its number. It has no rate before settle(). loads must outlive
+  // it.
   int join(double bytes, const Loads& loads, double now_s);
   // Removes a transfer; its number may be used again.
   void leave(int transfer);

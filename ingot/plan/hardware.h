@@ -1,6 +1,6 @@
-// Hardware describes a cluster: its devices, the links inside a node, and the network between nodes. The files
-// configs/hardware/*.toml are built into the program, and users can write their own. A file has every key that
-// has no default here; its keys are the members' names, in sections [device], [node], [network] and
+// Hardware describes a cluster: its devices, the links inside a node, and the network between nodes. The
+// files configs/hardware/*.toml are built into the program, and users can write their own. A file has every
+// key that has no default here; its keys are the members' names, in sections [device], [node], [network] and
 // [collectives], and `name` stands at the top.
 #pragma once
 
@@ -67,9 +67,9 @@ std::span<const HardwareFile> hardware_files();  // sorted by name
 // key, its rule and the nearest key: "my.toml:7: node.link_byte_per_s: unknown key; did you mean ...?"
 Hardware parse_hardware(std::string_view toml, const std::string& file);
 
-// Returns the built-in description of that name ("rtx-4090"; "RTX 4090" and "4090" are accepted too), that of the device
-// whose memory is nearest for a memory ("16GB"), or reads a file if the name ends in .toml or has a '/'. Throws
-// a kUsage error with the nearest name if there is none, and if the file cannot be read.
+// Returns the built-in description of that name ("rtx-4090"; "RTX 4090" and "4090" are accepted too), that of
+// the device whose memory is nearest for a memory ("16GB"), or reads a file if the name ends in .toml or has
+// a '/'. Throws a kUsage error with the nearest name if there is none, and if the file cannot be read.
 Hardware find_hardware(const std::string& name_or_file);
 
 }  // namespace ingot

@@ -25,8 +25,9 @@ struct JobRecord {
   std::vector<StepRecord> records;  // class -> what its ranks do
 };
 
-// Returns for each rank the number of its class; a class begins at its first rank. The ranks of a class do the
-// same work: those of one stage, or single ranks where the owners of whole matrices (distributed Muon) differ.
+// Returns for each rank the number of its class; a class begins at its first rank. The ranks of a class do
+// the same work: those of one stage, or single ranks where the owners of whole matrices (distributed Muon)
+// differ.
 std::vector<int> rank_classes(const RunConfig& config, const MeshShape& shape);
 
 // Collects on known.board the inputs of all ranks on which their work depends. Does nothing unless
@@ -36,8 +37,8 @@ void tell_all_ranks(const RunConfig& config, const MeshShape& shape, const Known
 // Records a step of every class. config.model.vocab must be set. unit_costs: as in KnownToRanks.
 JobRecord record_job(const RunConfig& config, const std::vector<double>& unit_costs = {});
 
-// Returns the operations of a micro-batch on the first rank of every stage as text (nn/program/program_text.h).
-// config.model.vocab must be set.
+// Returns the operations of a micro-batch on the first rank of every stage as text
+// (nn/program/program_text.h). config.model.vocab must be set.
 std::string programs_text(const RunConfig& config);
 
 // costs: those of the ranks of a class.

@@ -27,8 +27,8 @@ struct Sharing {
 };
 
 // Measures the operations of a rank. unit_costs: as in KnownToRanks.
-// folder: where the measurements of this build are kept; empty for none. A measurement is valid for one processor,
-// number of threads and form.
+// folder: where the measurements of this build are kept; empty for none. A measurement is valid for one
+// processor, number of threads and form.
 MeasuredCosts machine_costs(const RunConfig& config, const MeshShape& shape, int rank, const Sharing& sharing,
                             const std::vector<double>& unit_costs, const std::filesystem::path& folder,
                             const std::function<void(const std::string& what)>& on_measuring = {});

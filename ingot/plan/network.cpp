@@ -111,8 +111,8 @@ void Network::add_path(Loads& loads, int from, int to, double weight) const {
     loads.push_back({link(to, Way::kIn), weight});
     return;
   }
-  // A ring has one link from each device to the next and one to the previous; "out" stands for the first, "in"
-  // for the second. A path takes the shorter way around.
+  // A ring has one link from each device to the next and one to the previous; "out" stands for the first,
+  // "in" for the second. A path takes the shorter way around.
   const int devices = hardware_.node.devices, first = node(from) * devices;
   const int ahead = (to - from + devices) % devices;
   const Way way = 2 * ahead <= devices ? Way::kOut : Way::kIn;
@@ -142,7 +142,8 @@ GroupRoute::GroupRoute(const Network& network, std::vector<int> members)
 void GroupRoute::load_ring() {
   for (const NodeMembers& node : nodes_) {
     const auto k = static_cast<int>(node.ranks.size());
-    // Several nodes: each channel enters and leaves at another member, and crosses k - 1 of the node's k edges.
+    // Several nodes: each channel enters and leaves at another member, and crosses k - 1 of the node's k
+    // edges.
     const double edge = nodes_.size() > 1 ? static_cast<double>(k - 1) / k : 1.0;
     for (int i = 0; i < k && k > 1; ++i)
       network_->add_path(ring_, node.ranks[static_cast<size_t>(i)],

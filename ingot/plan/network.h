@@ -2,21 +2,22 @@
 //
 // Resources are the links that operations share, each way separately: every device's link inside its node,
 // every NIC, and every rack's uplink. World ranks fill devices, nodes and racks in order. An operation first
-// waits for its latency and then moves bytes at one rate through all resources that it loads. The time of a lone
-// operation is therefore latency + max over resources of bytes * weight / capacity.
+// waits for its latency and then moves bytes at one rate through all resources that it loads. The time of a
+// lone operation is therefore latency + max over resources of bytes * weight / capacity.
 //
 // With n ranks on m nodes, a tensor of S bytes, and step latencies a (node) and b (network):
-//   ring   all_reduce moves 2 (n-1)/n S over each link of the ring in 2 (n-1) steps; all_gather and reduce_scatter
-//          half of both (Patarasuk & Yuan 2009, doi:10.1016/j.jpdc.2008.09.002). 2 (m-1) steps cross nodes.
+//   ring   all_reduce moves 2 (n-1)/n S over each link of the ring in 2 (n-1) steps; all_gather and
+//          reduce_scatter half of both (Patarasuk & Yuan 2009, doi:10.1016/j.jpdc.2008.09.002). 2 (m-1) steps
+//          cross nodes.
 //   tree   all_reduce only: chains inside the nodes and two binary trees between them, each for half of the
 //          tensor (Sanders, Speck & Traeff 2009, doi:10.1016/j.parco.2009.09.001). Each rank sends 2 S;
 //          the latency is 2 ((n/m - 1) a + log2(m) b).
 //   Each node's traffic to others is spread over the NICs of its members, as NCCL's channels do.
-// As NCCL's tuner does (NCCL 2.30, src/graph/tuning.cc), the fastest pair of algorithm and protocol is taken: ll and
-// ll128 have short steps and use 1/2 and 0.92 of the bandwidth, trees use 0.92 of it.
+// As NCCL's tuner does (NCCL 2.30, src/graph/tuning.cc), the fastest pair of algorithm and protocol is taken:
+// ll and ll128 have short steps and use 1/2 and 0.92 of the bandwidth, trees use 0.92 of it.
 //
-// broadcast is a pipelined ring: every link moves S. all_to_all sends S/n from each rank to every other one. A
-// barrier is an all_reduce of no bytes. A message loads the links between its two ranks.
+// broadcast is a pipelined ring: every link moves S. all_to_all sends S/n from each rank to every other one.
+// A barrier is an all_reduce of no bytes. A message loads the links between its two ranks.
 #pragma once
 
 #include <cstdint>
@@ -72,8 +73,8 @@ class Network {
   std::vector<double> capacities_;
 };
 
-// The placement of a group of at least two ranks: which resources its collectives load, and how fast they are.
-// The network must outlive it.
+// The placement of a group of at least two ranks: which resources its collectives load, and how fast they
+// are. The network must outlive it.
 class GroupRoute {
  public:
   GroupRoute(const Network& network, std::vector<int> members);

@@ -42,7 +42,8 @@ class MeasuredCosts final : public OpCosts {
   double tokens_ratio_;
 };
 
-// Dense peak of products whose operands have this dtype, FLOP/s. FP8 runs as bf16 on devices without FP8 units.
+// Dense peak of products whose operands have this dtype, FLOP/s. FP8 runs as bf16 on devices without FP8
+// units.
 double product_peak(const Hardware::Device& device, DType dtype, bool allows_tf32);
 
 // The roofline: an operation takes as long as its products or its traffic, whichever is longer, and a launch.

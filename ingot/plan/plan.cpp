@@ -131,7 +131,8 @@ int capability_of(const Hardware::Device& device) {
   return static_cast<int>(std::lround(10 * known));
 }
 
-// Plans the memory of plan.config, without the copy for checkpoints if it does not fit otherwise, as `ingot train` does.
+// Plans the memory of plan.config, without the copy for checkpoints if it does not fit otherwise, as `ingot
+// train` does.
 void plan_memory_of_ranks(const PlanTarget& target, Plan& plan) {
   plan.memory = plan_rank_memory(plan.config);
   compare_memory(target, plan);

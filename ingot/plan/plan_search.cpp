@@ -95,8 +95,8 @@ std::optional<uint64_t> peak_of(const RunConfig& config) {
   }
 }
 
-// An estimate of a step's time without communication, from one with few micro-batches: that of the first or the
-// last stage, whichever is longer.
+// An estimate of a step's time without communication, from one with few micro-batches: that of the first or
+// the last stage, whichever is longer.
 double estimate(const RunConfig& given, const OpCosts& costs) {
   RunConfig config = given;
   const ParallelConfig& parallel = config.parallel;

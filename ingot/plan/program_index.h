@@ -19,9 +19,9 @@ struct ProgramIndex {
   int groups = 0;                     // the program uses groups 0 .. groups - 1
 };
 
-// Throws a kInternal error, with `rank` in its message, if a name does not exist, a time is negative or not finite, a
-// ticket is started or waited for twice or not started before its wait, or it is greater than the number of
-// operations in the program.
+// Throws a kInternal error, with `rank` in its message, if a name does not exist, a time is negative or not
+// finite, a ticket is started or waited for twice or not started before its wait, or it is greater than the
+// number of operations in the program.
 ProgramIndex index_program(const RankProgram& program, int rank);
 
 }  // namespace ingot

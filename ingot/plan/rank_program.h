@@ -1,5 +1,5 @@
-// Programs of the ranks of a job: what each rank computes, starts and waits for in one training step, in order.
-// schedule_simulation.h runs them in virtual time.
+// Programs of the ranks of a job: what each rank computes, starts and waits for in one training step, in
+// order. schedule_simulation.h runs them in virtual time.
 #pragma once
 
 #include <cstdint>

@@ -12,9 +12,10 @@ namespace ingot {
 // rank and the hidden part of that time. title: "1F1B, 8 ranks".
 std::string schedule_table(const ScheduleOutcome& outcome, const std::string& title);
 
-// Returns the lines of a Chrome trace (JSON array, chrome://tracing or ui.perfetto.dev) of one rank, in the form of
-// profile/overlap.h: its computation and its waits on one track, and a track for the operations of each group. The
-// lines have no brackets, and each ends with a comma. REQUIRES: timeline is of a rank that ran `program`.
+// Returns the lines of a Chrome trace (JSON array, chrome://tracing or ui.perfetto.dev) of one rank, in the
+// form of profile/overlap.h: its computation and its waits on one track, and a track for the operations of
+// each group. The lines have no brackets, and each ends with a comma. REQUIRES: timeline is of a rank that
+// ran `program`.
 std::string chrome_trace(const RankTimeline& timeline, const RankProgram& program);
 
 }  // namespace ingot

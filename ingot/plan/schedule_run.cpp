@@ -29,8 +29,8 @@ ScheduleOutcome ScheduleRun::run() {
   return std::move(outcome_);
 }
 
-// Runs a rank until it must wait. Its clock may be ahead of the events, because what it computes and starts until
-// then depends on nothing else.
+// Runs a rank until it must wait. Its clock may be ahead of the events, because what it computes and starts
+// until then depends on nothing else.
 void ScheduleRun::run_rank(int rank) {
   RankState& state = at(rank);
   const std::vector<ProgramOp>& ops = state.program->ops;
@@ -91,8 +91,8 @@ void ScheduleRun::end_wait(int rank, const ProgramOp& op, const Started& waited)
   state.now_s = waited.end_s;
 }
 
-// Counts the time from from_s, at which the operation was ready, to its end as exposed time of the operations that
-// its queue ran then: first those before it, then itself.
+// Counts the time from from_s, at which the operation was ready, to its end as exposed time of the operations
+// that its queue ran then: first those before it, then itself.
 void ScheduleRun::expose(const Started& waited, double from_s) {
   const std::vector<int>& operations = queue(waited.queue).operations;
   double to_s = waited.end_s;

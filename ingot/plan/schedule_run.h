@@ -1,5 +1,5 @@
-// The run behind simulate_schedule() (schedule_simulation.h): ranks advance through their programs, and events in the
-// order of virtual time begin and end the operations that ranks wait for.
+// The run behind simulate_schedule() (schedule_simulation.h): ranks advance through their programs, and
+// events in the order of virtual time begin and end the operations that ranks wait for.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +43,8 @@ class ScheduleRun {
     int flow = -1;  // its number in the fluid network, while it moves bytes
   };
 
-  // Operations that run one after the other: the collectives of a group, or the messages from one of its ranks to
-  // another one.
+  // Operations that run one after the other: the collectives of a group, or the messages from one of its
+  // ranks to another one.
   struct Queue {
     std::vector<int> ranks;       // that start each operation: members, or sender and receiver
     std::vector<int> operations;  // indices, in order

@@ -68,7 +68,8 @@ void ScheduleRun::prepare(int rank) {
         {.group = op.group, .name = program->names[static_cast<size_t>(op.name)], .kind = op.kind});
 }
 
-// Names a rank that has not started the operation, or the operation before it in its queue that has not begun.
+// Names a rank that has not started the operation, or the operation before it in its queue that has not
+// begun.
 std::string ScheduleRun::missing(const Started& op) {
   const Queue& queue = this->queue(op.queue);
   const Started& next = operation(queue.operations[std::min<size_t>(queue.begun, op.number)]);

@@ -19,8 +19,9 @@ RunConfig runnable(RunConfig config);
 // Throws a kUsage error for a config of several ranks.
 void require_one_rank(const RunConfig& config);
 
-// Returns the dense peak, in GFLOP/s, of products of `compute` that the device's data sheet states, by the device's name as its
-// driver reports it ("NVIDIA H200"); 0 for a device that configs/hardware does not describe.
+// Returns the dense peak, in GFLOP/s, of products of `compute` that the device's data sheet states, by the
+// device's name as its driver reports it ("NVIDIA H200"); 0 for a device that configs/hardware does not
+// describe.
 double data_sheet_gflops(std::string_view device, DType compute);
 
 // Returns enough tokens for a few batches. REQUIRES: the config's vocab is set.

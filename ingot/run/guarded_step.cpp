@@ -82,8 +82,9 @@ bool GuardedStep::collect() {
     line.phases.clear();
   }
   if (!step.is_asynchronous) saver_.wait_until_copied();
-  // Before the guard judges it: a changed bit may be why it is not finite, and no fault of the batch. A state that
-  // was copied for a checkpoint during this step is compared once more, before the checkpoint is committed.
+  // Before the guard judges it: a changed bit may be why it is not finite, and no fault of the batch. A state
+  // that was copied for a checkpoint during this step is compared once more, before the checkpoint is
+  // committed.
   if (!step.is_asynchronous && !is_state_sound(result.non_finite || saver_.is_writing_this_step()))
     return false;
   if (!step.is_asynchronous && !result.non_finite && watch_.is_verified(line.at.step))

@@ -61,8 +61,8 @@ double ProductPeak::repeat(int64_t size, double time_s) {
   return best_s;
 }
 
-// A device computes for as long as its caller trains, so its peak is the median of products that follow each other
-// without a gap, after a first round that chooses the kernels and warms up.
+// A device computes for as long as its caller trains, so its peak is the median of products that follow each
+// other without a gap, after a first round that chooses the kernels and warms up.
 double ProductPeak::repeat_on_device([[maybe_unused]] const Operands& at, [[maybe_unused]] double time_s,
                                      [[maybe_unused]] Stream& stream) {
   std::vector<double> times_s;

@@ -14,7 +14,8 @@ struct ResumeRate {
       false;  // by more than a fifth, neither planned by the old schedule nor caused by another optimizer.lr
 };
 
-// before: the checkpoint's configuration. next: the position before the first resumed step. REQUIRES: next.step >= 1.
+// before: the checkpoint's configuration. next: the position before the first resumed step. REQUIRES:
+// next.step >= 1.
 ResumeRate resume_rate(const RunConfig& before, const RunConfig& now, const RunPosition& next);
 
 }  // namespace ingot

@@ -1,5 +1,5 @@
-// The program's commands without their command lines: train a run, evaluate and sample a checkpoint. All functions
-// throw ingot::Error, and print only through the console or sink that they are given.
+// The program's commands without their command lines: train a run, evaluate and sample a checkpoint. All
+// functions throw ingot::Error, and print only through the console or sink that they are given.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,8 @@ class RunFolder;  // run/record/run_folder.h
 constexpr int kExitInterrupted = 75;  // --resume continues the run, if there was something to save
 
 struct TrainOutcome {
-  // kStopped: train.stop_at was reached. kNotBegun: interrupted while the text was read, with nothing to save.
+  // kStopped: train.stop_at was reached. kNotBegun: interrupted while the text was read, with nothing to
+  // save.
   enum class Status { kCompleted, kStopped, kInterrupted, kNotBegun };
   Status status = Status::kCompleted;
   int64_t steps = 0, tokens = 0;  // totals of the run, including resumed parts
@@ -36,8 +37,8 @@ struct TrainOutcome {
   std::filesystem::path checkpoint;  // the last one saved
 };
 
-// Trains until train.steps, train.stop_at, train.max_time or `is_interrupted`, and saves a checkpoint before it returns
-// (except kNotBegun). The caller has opened and locked the folder. With is_resume, continues from
+// Trains until train.steps, train.stop_at, train.max_time or `is_interrupted`, and saves a checkpoint before
+// it returns (except kNotBegun). The caller has opened and locked the folder. With is_resume, continues from
 // the newest good checkpoint in it. Throws a kUsage error if there is none, or if it does not fit the
 // configuration; other text must be accepted (run/resume_check.h). With several ranks all of them call it,
 // each with its own folder and its mesh; interrupting one rank interrupts all.
@@ -76,8 +77,9 @@ struct GenerateOptions {
   int64_t batch = 16;    // prompts that are continued at the same time
   Device device = Device::kCpu;
 };
-// Passes each prompt and its continuation to `write` as soon as characters are complete, one prompt after the other.
-// Before that, it passes the checkpoint that it has read to `read`. kUsage error if a device is to read 8-bit weights.
+// Passes each prompt and its continuation to `write` as soon as characters are complete, one prompt after the
+// other. Before that, it passes the checkpoint that it has read to `read`. kUsage error if a device is to
+// read 8-bit weights.
 void generate_from_checkpoint(const std::filesystem::path& checkpoint, const GenerateOptions& options,
                               const TextsInOrder::Sink& write,
                               const std::function<void(const std::filesystem::path&)>& read = {});

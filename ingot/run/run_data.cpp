@@ -82,7 +82,8 @@ std::string leak_warning(int64_t shared, int64_t documents) {
       shared, documents);
 }
 
-// As leak_warning for two streams whose documents are compared here; "" for long ones, which would take seconds.
+// As leak_warning for two streams whose documents are compared here; "" for long ones, which would take
+// seconds.
 std::string leak_between(const TokenSource& train, const TokenSource& val) {
   constexpr int64_t kMostTokens = int64_t{1} << 27;
   constexpr size_t kMostHashes = size_t{1} << 16;
@@ -217,7 +218,8 @@ RunData load_text(const DataConfig& config, const std::optional<std::string>& to
   return data;
 }
 
-// Returns to the system what reading the text and training a tokenizer have freed; training would keep it otherwise.
+// Returns to the system what reading the text and training a tokenizer have freed; training would keep it
+// otherwise.
 void release_free_memory() {
 #ifdef __GLIBC__
   malloc_trim(0);
@@ -245,8 +247,8 @@ DataConfig source_config(const DataConfig& config, const std::string& name) {
   return one;
 }
 
-// Returns the tokenizer of a mixture: the one that the run names or that a source of tokens brings, else one that is
-// trained on the text of all sources.
+// Returns the tokenizer of a mixture: the one that the run names or that a source of tokens brings, else one
+// that is trained on the text of all sources.
 std::unique_ptr<Tokenizer> mix_tokenizer(const DataConfig& config, const CorpusProgress& progress) {
   if (!is_trained_on_text(config.tokenizer)) return named_tokenizer(config.tokenizer);
   std::vector<StreamedCorpus> corpora;

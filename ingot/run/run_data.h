@@ -16,7 +16,8 @@
 
 namespace ingot {
 
-// A source of a mixture (data.mix). Its training tokens are those of RunData::train behind the earlier sources'.
+// A source of a mixture (data.mix). Its training tokens are those of RunData::train behind the earlier
+// sources'.
 struct MixSource {
   std::string name;              // the entry of data.train
   double weight = 1, share = 1;  // as given, and of the sum of all weights
@@ -40,7 +41,8 @@ RunInputs hashes_of(const RunData& data);
 // tokenizer and split. Shards without validation shards are split at their end by data.val_fraction.
 // tokenizer_json: of the checkpoint being resumed; if nullopt, data.tokenizer names the tokenizer (or
 // trains it).
-// Throws kUsage or kData errors that name the key or file and the fix. What `progress` throws ends the loading.
+// Throws kUsage or kData errors that name the key or file and the fix. What `progress` throws ends the
+// loading.
 RunData load_run_data(const DataConfig& config, const std::optional<std::string>& tokenizer_json,
                       const CorpusProgress& progress = {});
 

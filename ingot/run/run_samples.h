@@ -10,8 +10,9 @@
 
 namespace ingot {
 
-// Draws config.sample.count samples, cycling through the prompts, and streams them to the console. Sample i uses
-// train.seed + i, so equal weights give equal samples. Returns their text, each after a line "--- NUMBER".
+// Draws config.sample.count samples, cycling through the prompts, and streams them to the console. Sample i
+// uses train.seed + i, so equal weights give equal samples. Returns their text, each after a line "---
+// NUMBER".
 std::string run_samples(const RunConfig& config, Trainer& trainer, const Tokenizer& tokenizer,
                         Console& console);
 

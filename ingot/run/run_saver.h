@@ -35,8 +35,8 @@ class RunSaver {
   bool is_busy() const { return writer_.is_active() && !writer_.is_ready(); }
   // Called between steps. is_any_busy: true if is_busy() was true on some rank.
   void go_on(bool is_any_busy);
-  // Waits until the checkpoint that is being written is committed or has failed, which is a warning. Returns false
-  // if it failed.
+  // Waits until the checkpoint that is being written is committed or has failed, which is a warning. Returns
+  // false if it failed.
   bool settle();
   // Called before the state is changed by something else than a step's passes.
   void wait_until_copied();
@@ -47,8 +47,8 @@ class RunSaver {
   // Returns how long the training thread has waited for checkpoints since the last call, in seconds.
   double take_stall_s();
 
-  // Called after every evaluation: if the loss is the lowest so far, the checkpoint of this step becomes the best one, as
-  // soon as it is committed.
+  // Called after every evaluation: if the loss is the lowest so far, the checkpoint of this step becomes the
+  // best one, as soon as it is committed.
   void evaluated(double val_loss);
   // Returns true if this step's weights are better than the best checkpoint and are not saved yet.
   bool is_best_due() const;

@@ -195,8 +195,9 @@ TextHashes RunState::restore(const Checkpoint& checkpoint) {
   return before;
 }
 
-// Finds the checkpoint with the lowest validation loss again and makes the link name it: a killed run may have saved it
-// without naming it, and a rollback takes the steps after it back. val_losses: by step, up to the restored one.
+// Finds the checkpoint with the lowest validation loss again and makes the link name it: a killed run may
+// have saved it without naming it, and a rollback takes the steps after it back. val_losses: by step, up to
+// the restored one.
 void RunState::find_best(const std::map<int64_t, double>& val_losses) {
   BestCheckpoint best;
   if (is_lead()) {

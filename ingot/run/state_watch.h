@@ -1,7 +1,8 @@
-// StateWatch finds silent corruption: bits of weights, optimizer state or gradients that memory or a processor
-// changed, which no check for NaN would see. It compares replicas with each other (guard.replica_hash_every), memory
-// with what the last update left there (guard.memory_watch), and a step's gradients with those of a second
-// execution (guard.verify_every). All ranks call each function alike and get the same answer.
+// StateWatch finds silent corruption: bits of weights, optimizer state or gradients that memory or a
+// processor changed, which no check for NaN would see. It compares replicas with each other
+// (guard.replica_hash_every), memory with what the last update left there (guard.memory_watch), and a step's
+// gradients with those of a second execution (guard.verify_every). All ranks call each function alike and get
+// the same answer.
 #pragma once
 
 #include <cstdint>
@@ -29,11 +30,12 @@ class StateWatch {
   bool is_verified(int64_t steps) const;
   // Keeps the hashes of the gradients and the loss.
   void keep_gradients(double loss);
-  // Returns true if those kept last, on all ranks, are those of now. Otherwise says on which ranks they differ.
+  // Returns true if those kept last, on all ranks, are those of now. Otherwise says on which ranks they
+  // differ.
   bool has_same_gradients(double loss, std::string& difference);
 
-  // After the run went back because of a difference between replicas, and has made the same steps again: returns
-  // which ranks were wrong; empty if there is nothing to say.
+  // After the run went back because of a difference between replicas, and has made the same steps again:
+  // returns which ranks were wrong; empty if there is nothing to say.
   std::string verdict();
 
  private:

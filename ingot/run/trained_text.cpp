@@ -13,8 +13,8 @@ namespace ingot {
 namespace fs = std::filesystem;
 namespace {
 
-// Returns the files that a name stands for, or the name itself, if it is of a built-in text; of a prepared folder the
-// files of one part.
+// Returns the files that a name stands for, or the name itself, if it is of a built-in text; of a prepared
+// folder the files of one part.
 std::vector<std::string> files_of(const std::string& spec, const DatasetPart Dataset::*part) {
   const std::span<const std::string> specs(&spec, 1);
   std::vector<std::string> files;

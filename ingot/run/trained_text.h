@@ -9,8 +9,9 @@
 
 namespace ingot {
 
-// Returns a warning if the text is what the checkpoint's run was trained on: one of its files, or the same tokens; ""
-// otherwise, and for checkpoints that Ingot did not write. specs: the text's names, as in load_stream.
+// Returns a warning if the text is what the checkpoint's run was trained on: one of its files, or the same
+// tokens; "" otherwise, and for checkpoints that Ingot did not write. specs: the text's names, as in
+// load_stream.
 std::string trained_text_warning(const std::filesystem::path& checkpoint,
                                  const std::vector<std::string>& specs, const TokenSource& text);
 

@@ -36,7 +36,8 @@ std::optional<double> median(std::vector<double> values) {
   return *middle;
 }
 
-// Reads the curves. A line of an evaluation has no tokens of its own; its step's line, the one before it, has.
+// Reads the curves. A line of an evaluation has no tokens of its own; its step's line, the one before it,
+// has.
 void read_curves(const fs::path& metrics, ComparedRun& run) {
   std::vector<double> speeds;
   std::optional<double> step, tokens;

@@ -25,8 +25,8 @@ struct ComparedRun {
   std::map<std::string, std::string> settings;   // key -> value as in config.toml, without train.seed
 };
 
-// Reads run.json, config.toml and metrics.jsonl. Throws a kUsage error if the folder holds no run, and a kData error
-// that names the file if one of them is damaged.
+// Reads run.json, config.toml and metrics.jsonl. Throws a kUsage error if the folder holds no run, and a
+// kData error that names the file if one of them is damaged.
 ComparedRun read_compared_run(const std::filesystem::path& folder);
 
 // Replaces every folder that is no run itself by the runs in its subfolder runs/, such as a sweep's.

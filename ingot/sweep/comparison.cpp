@@ -44,8 +44,8 @@ std::optional<double> tail_mean(const MetricsCurve& curve, double end) {
   return mean ? std::optional((*mean)[0]) : std::nullopt;
 }
 
-// Runs with equal settings and data form a group. A run whose seed the group has already is a repetition, and begins
-// another group.
+// Runs with equal settings and data form a group. A run whose seed the group has already is a repetition, and
+// begins another group.
 std::vector<RunGroup> make_groups(const std::vector<ComparedRun>& runs) {
   std::vector<RunGroup> groups;
   for (size_t i = 0; i < runs.size(); ++i) {

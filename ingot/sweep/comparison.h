@@ -45,9 +45,10 @@ struct Comparison {
 // REQUIRES: at least one run.
 Comparison compare_runs(std::vector<ComparedRun> runs);
 
-// The mean training loss over the last fifth of the tokens that both runs have seen, second minus first. The range is
-// divided into ten blocks of equal tokens, fewer if steps are few. The interval is that of the blocks' differences. It
-// covers the noise between batches, not that between seeds. nullopt if the runs share fewer than two steps' tokens.
+// The mean training loss over the last fifth of the tokens that both runs have seen, second minus first. The
+// range is divided into ten blocks of equal tokens, fewer if steps are few. The interval is that of the
+// blocks' differences. It covers the noise between batches, not that between seeds. nullopt if the runs share
+// fewer than two steps' tokens.
 std::optional<MeanInterval> curve_difference(const MetricsCurve& first, const MetricsCurve& second);
 
 }  // namespace ingot

@@ -10,8 +10,8 @@
 namespace ingot {
 namespace {
 
-// The regularised incomplete beta function I_x(a, b), by its continued fraction (Lentz's method; Press et al.,
-// Numerical Recipes, 6.4).
+// The regularised incomplete beta function I_x(a, b), by its continued fraction (Lentz's method; Press et
+// al., Numerical Recipes, 6.4).
 double incomplete_beta(double a, double b, double x) {
   if (x <= 0 || x >= 1) return x <= 0 ? 0 : 1;
   if (x > (a + 1) / (a + b + 2)) return 1 - incomplete_beta(b, a, 1 - x);

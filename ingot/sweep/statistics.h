@@ -37,10 +37,10 @@ struct Optimum {
   bool is_fitted = false;            // false if no parabola with a minimum near the best place fits
 };
 
-// Fits a parabola by least squares to the means over the seeds at the best place and up to two places on either
-// side. x: places in ascending order, at least one; take their logarithms for a range over factors. y[seed][place].
-// The jackknife (Efron and Stein 1981) leaves out one seed at a time and fits the same places again. A y that is not
-// finite counts as worse than any other, and its place enters no fit.
+// Fits a parabola by least squares to the means over the seeds at the best place and up to two places on
+// either side. x: places in ascending order, at least one; take their logarithms for a range over factors.
+// y[seed][place]. The jackknife (Efron and Stein 1981) leaves out one seed at a time and fits the same places
+// again. A y that is not finite counts as worse than any other, and its place enters no fit.
 Optimum fit_optimum(std::span<const double> x, std::span<const std::vector<double>> y);
 
 }  // namespace ingot

@@ -32,13 +32,13 @@ class SweepRunner {
  public:
   enum class End { kComplete, kInterrupted, kOutOfBudget };
 
-  // Reads the results of earlier calls. Runs that failed are tried again. The references must outlive this object.
-  // Once `is_interrupted` is set, no run begins, and those that train are asked to save and end.
+  // Reads the results of earlier calls. Runs that failed are tried again. The references must outlive this
+  // object. Once `is_interrupted` is set, no run begins, and those that train are asked to save and end.
   SweepRunner(const SweepSpec& spec, const std::vector<SweepRun>& runs, const SweepOptions& options,
               Console& console, const std::atomic<bool>& is_interrupted);
 
-  // Trains until every run has ended, is stopped by halving, or failed; until the budget is used up; or until it is
-  // interrupted. Calls on_change whenever a run has ended.
+  // Trains until every run has ended, is stopped by halving, or failed; until the budget is used up; or until
+  // it is interrupted. Calls on_change whenever a run has ended.
   End run(const std::function<void()>& on_change);
 
   const std::vector<RunResult>& results() const { return results_; }  // parallel to the runs

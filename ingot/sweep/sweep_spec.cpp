@@ -43,7 +43,8 @@ uint64_t hash_of(std::string_view text) {
   return hash;
 }
 
-// A name for a folder: other characters become '-', and a long name is cut; both then end in a hash of the text.
+// A name for a folder: other characters become '-', and a long name is cut; both then end in a hash of the
+// text.
 std::string folder_name(const std::string& text) {
   constexpr size_t kLongest = 100;
   std::string name = text;

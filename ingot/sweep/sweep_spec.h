@@ -1,5 +1,5 @@
-// SweepSpec is what a sweep trains: the runs, their configurations and their names. It is a pure function of the command
-// line, so a sweep that was killed finds its runs again.
+// SweepSpec is what a sweep trains: the runs, their configurations and their names. It is a pure function of
+// the command line, so a sweep that was killed finds its runs again.
 #pragma once
 
 #include <cstdint>
@@ -30,21 +30,22 @@ struct SweepRun {
 // The configuration without the varied keys. Throws a kUsage error as `ingot train` does.
 RunConfig base_config(const SweepSpec& spec);
 
-// Returns all combinations of the values for the first seed, then for the next; the last key varies fastest. Throws a
-// kUsage error that names the setting if one of the runs would be refused, if a key is varied twice, or if it is one
-// that the sweep sets itself.
+// Returns all combinations of the values for the first seed, then for the next; the last key varies fastest.
+// Throws a kUsage error that names the setting if one of the runs would be refused, if a key is varied twice,
+// or if it is one that the sweep sets itself.
 std::vector<SweepRun> sweep_runs(const SweepSpec& spec);
 
 // "optimizer.lr=0.001 model.width=64"; "base" if nothing is varied.
 std::string setting_text(const SweepSpec& spec, const SweepRun& run);
 
-// The arguments of `ingot` that start the run or, with is_resume, continue it. stop_at: 0, or the step after which it
-// stops with the schedule of its whole length.
+// The arguments of `ingot` that start the run or, with is_resume, continue it. stop_at: 0, or the step after
+// which it stops with the schedule of its whole length.
 std::vector<std::string> train_arguments(const SweepSpec& spec, const SweepRun& run,
                                          const std::string& folder, int threads, int64_t stop_at,
                                          bool is_resume);
 
-// "ingot sweep SOURCE --data ... --set ...": the beginning of the command that sweeps, without what is varied.
+// "ingot sweep SOURCE --data ... --set ...": the beginning of the command that sweeps, without what is
+// varied.
 std::vector<std::string> sweep_words(const SweepSpec& spec);
 
 // The arguments as a line for a shell, quoted where necessary.

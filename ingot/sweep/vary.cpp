@@ -41,8 +41,8 @@ std::vector<std::string> split_values(std::string_view text) {
   return values;
 }
 
-// The value as config.toml has it, so that "1e-3" and "0.001" are one. Throws if the key refuses it. key: null for
-// optimizer.group, whose value is a list of tables.
+// The value as config.toml has it, so that "1e-3" and "0.001" are one. Throws if the key refuses it. key:
+// null for optimizer.group, whose value is a list of tables.
 std::string canonical(const std::string& name, const ConfigKey* key, const std::string& value) {
   ConfigBuilder builder;
   builder.add_override(name + "=" + value, "--vary");

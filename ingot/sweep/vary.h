@@ -20,7 +20,8 @@ struct Vary {
 
   // Returns the values as numbers; nullopt if one is none.
   std::optional<std::vector<double>> numbers() const;
-  // Returns true if the values are best drawn over a logarithmic axis: they are positive and span a factor of 8.
+  // Returns true if the values are best drawn over a logarithmic axis: they are positive and span a factor of
+  // 8.
   bool spans_factors() const;
 };
 

@@ -24,8 +24,9 @@ class DeviceFeed {
   void begin_step(size_t steps_in_flight);
 
   // Returns the batch in the stream's memory, valid until the next call. The caller may reuse the
-  // loader's memory. Its first_rows, on a device, have room for a power of two of documents (or for as many as there may
-  // be), which never shrinks, so that few plans and graphs depend on it; empty if the batch has too many documents.
+  // loader's memory. Its first_rows, on a device, have room for a power of two of documents (or for as many
+  // as there may be), which never shrinks, so that few plans and graphs depend on it; empty if the batch has
+  // too many documents.
   MicroBatch send(const Batch& batch, Stream& stream);
   // Returns the most elements of first_rows.
   static int64_t most_first_rows(const BatchShape& shape);

@@ -18,7 +18,7 @@ namespace ingot {
 
 class StepResultRing;  // train/step_result_ring.h
 
-// What the passes of a step need from the trainer.
+// ExecutorStep has the inputs of a step's passes.
 struct ExecutorStep {
   TrainingStore& params;
   Stream& stream;
@@ -56,8 +56,9 @@ class Executor {
   // submits them. Returns false if the step was abandoned.
   virtual bool run(const ExecutorStep& step) = 0;
   // Returns the losses of the last run for the units on this rank; the checked tokens' losses are the same
-  // on every rank. On a device it waits for the stream. After an asynchronous step, whose losses are in step.results, a
-  // pipeline only makes the report of the oldest step that was not reported. REQUIRES: the stream has passed that step.
+  // on every rank. On a device it waits for the stream. After an asynchronous step, whose losses are in
+  // step.results, a pipeline only makes the report of the oldest step that was not reported. REQUIRES: the
+  // stream has passed that step.
   virtual LossSums losses(Stream& stream) = 0;
   // Returns the losses of a batch for the units on this rank, without gradients. Waits for the stream.
   virtual LossSums forward(LayerContext& ctx, const Batch& batch) = 0;
@@ -66,7 +67,8 @@ class Executor {
                      const Tensor& logits) = 0;
 
   const RecomputePlan& recompute() const { return recompute_; }
-  // The memory of one micro-batch for each part of the model that this rank runs by itself: the chunks of a pipeline.
+  // The memory of one micro-batch for each part of the model that this rank runs by itself: the chunks of a
+  // pipeline.
   virtual std::vector<const Transformer::Saved*> parts() const = 0;
   // Scratch of the context of run and forward.
   size_t scratch_bytes() const {

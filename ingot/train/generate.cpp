@@ -106,8 +106,8 @@ void Generator::infer(const InferBatch& batch) {
   synchronize(stream_);
 }
 
-// A pass of single tokens that all want logits repeats that of the last ones with other contents of the same memory, until
-// longest_single() changes.
+// A pass of single tokens that all want logits repeats that of the last ones with other contents of the same
+// memory, until longest_single() changes.
 void Generator::infer_on_device(LayerContext& ctx, const InferBatch& batch, const Tensor& logits) {
   if constexpr (kHasCuda) {
     const bool has_graph =

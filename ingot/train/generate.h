@@ -1,4 +1,5 @@
-// Generator samples text from a model token by token, with a cache of keys and values, for several sequences at once.
+// Generator samples text from a model token by token, with a cache of keys and values, for several sequences
+// at once.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +28,10 @@ class Generator {
   using Infer = std::function<void(LayerContext& ctx, const InferBatch& batch,
                                    const std::vector<KvCache>& caches, const Tensor& logits)>;
 
-  // Borrows the first four arguments and allocates memory on the stream's device for `slots` sequences of `context`
-  // positions. infer: computes the logits; by default the model does. With that of an Executor, all ranks generate the
-  // same tokens. Without it, a CUDA device replays the passes of single tokens as CUDA graphs. REQUIRES: on a CUDA device
-  // bring_to_device was called and the weights are there.
+  // Borrows the first four arguments and allocates memory on the stream's device for `slots` sequences of
+  // `context` positions. infer: computes the logits; by default the model does. With that of an Executor, all
+  // ranks generate the same tokens. Without it, a CUDA device replays the passes of single tokens as CUDA
+  // graphs. REQUIRES: on a CUDA device bring_to_device was called and the weights are there.
   Generator(const Transformer& model, ParamStore& params, Region& region, Stream& stream, int64_t slots = 1,
             Infer infer = {});
 
@@ -50,18 +51,18 @@ class Generator {
   // Receives the index of a prompt and a token that follows it. Returns false to end the sequence.
   using Sink = std::function<bool(size_t prompt, TokenId token)>;
 
-  // Appends up to `tokens` sampled tokens to every prompt and passes each to `sink` as it is made. `slots` sequences
-  // are under way at once; the weights are read once for all of them, and the next prompt takes the slot of a sequence
-  // that has ended. A sequence ends early at a token of `stops` (which is not passed on) or if `sink` returns false. The token at
-  // position i of a sequence is drawn with step i of its seed's random key, so the sequences of other prompts and the
-  // number of slots do not matter, apart from the rounding of products of more rows. When the context is full,
-  // the model reads the last half of it again and generation continues from there.
-  // `ended`, if set, is called with the prompt of a sequence that has ended.
+  // Appends up to `tokens` sampled tokens to every prompt and passes each to `sink` as it is made. `slots`
+  // sequences advance together; the weights are read once for all of them, and the next prompt takes the slot
+  // of a sequence that has ended. A sequence ends early at a token of `stops` (which is not passed on) or if
+  // `sink` returns false. The token at position i of a sequence is drawn with step i of its seed's random
+  // key, so the sequences of other prompts and the number of slots do not matter, apart from the rounding of
+  // products of more rows. When the context is full, the model reads the last half of it again and generation
+  // continues from there. `ended`, if set, is called with the prompt of a sequence that has ended.
   void run(std::span<const Prompt> prompts, int64_t tokens, const SampleConfig& config,
            std::span<const TokenId> stops, const Sink& sink, const std::function<void(size_t)>& ended = {});
 
  private:
-  // A sequence under way.
+  // A sequence that is being continued.
   struct Sequence {
     size_t prompt = 0;
     int64_t slot = 0;
@@ -87,8 +88,8 @@ class Generator {
 
   void check_prompts(std::span<const Prompt> prompts) const;
   void start(const Prompt& prompt, size_t index, int64_t tokens);
-  // Appends tokens of all sequences to the caches and returns those whose logits are known then, in order of the
-  // rows of the host's logits.
+  // Appends tokens of all sequences to the caches and returns those whose logits are known then, in order of
+  // the rows of the host's logits.
   std::vector<Sequence*> advance();
   void infer(const InferBatch& batch);
   void infer_on_device(LayerContext& ctx, const InferBatch& batch, const Tensor& logits);
@@ -110,8 +111,8 @@ class Generator {
   int64_t most_ids_ = std::numeric_limits<int64_t>::max();
   std::vector<int32_t> sample_scratch_;  // (slots, V)
   std::vector<Sequence> sequences_;
-  // Passes of single tokens, by their number of rows. The first one runs without a graph, because libraries choose
-  // their kernels in it.
+  // Passes of single tokens, by their number of rows. The first one runs without a graph, because libraries
+  // choose their kernels in it.
   struct Captured {
     int64_t longest = 0;                 // InferBatch::longest_single of the graph
     std::shared_ptr<cuda::Graph> graph;  // shared_ptr, because builds without CUDA cannot destroy a Graph
@@ -126,11 +127,12 @@ struct TextRequest {
   SampleConfig sample = {};
   uint64_t seed = 0;
 };
-// Receives the index of a prompt and text in valid UTF-8: first the prompt, then what follows it as soon as characters
-// are complete. is_last: the text of this prompt ends here; the piece may be empty then.
+// Receives the index of a prompt and text in valid UTF-8: first the prompt, then what follows it as soon as
+// characters are complete. is_last: the text of this prompt ends here; the piece may be empty then.
 using TextSink = std::function<void(size_t prompt, std::string_view piece, bool is_last)>;
 
-// Continues the prompts, up to a token that ends a text (Tokenizer::eos_ids and end_of_text). An empty one starts from the end-of-text token, or from a newline if the tokenizer has none, or from its first token.
+// Continues the prompts, up to a token that ends a text (Tokenizer::eos_ids and end_of_text). An empty one
+// starts from the end-of-text token, or from a newline if the tokenizer has none, or from its first token.
 void generate_texts(Generator& generator, const Tokenizer& tokenizer, const TextRequest& request,
                     const TextSink& write);
 

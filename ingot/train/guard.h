@@ -31,9 +31,9 @@ class Guard {
  public:
   explicit Guard(const GuardConfig& config);
 
-  // Returns what to do with the step, and remembers loss and gradient norm of an accepted one. After max_skips skips in
-  // a row or max_skips rollbacks the policy is kStop. A step that lowered the loss scale is skipped
-  // regardless of the policies and is not counted, because the loss scaler has its own limit.
+  // Returns what to do with the step, and remembers loss and gradient norm of an accepted one. After
+  // max_skips skips in a row or max_skips rollbacks the policy is kStop. A step that lowered the loss scale
+  // is skipped regardless of the policies and is not counted, because the loss scaler has its own limit.
   Verdict judge(const StepResult& result);
   // Resets the count of rollbacks. Call it when a checkpoint is saved of a state that was not reached
   // before.
@@ -41,9 +41,9 @@ class Guard {
 
   SpikeDetector& losses() { return losses_; }
 
-  // The trend of the gradient norm: the median of the newer half of the last spike_window norms over the median of the
-  // older half; nullopt while there are fewer. A verdict reports once that it reaches guard.norm_rise, and again only after it
-  // was below the square root of guard.norm_rise.
+  // The trend of the gradient norm: the median of the newer half of the last spike_window norms over the
+  // median of the older half; nullopt while there are fewer. A verdict reports once that it reaches
+  // guard.norm_rise, and again only after it was below the square root of guard.norm_rise.
   std::optional<double> norm_rise() const { return norms_.rise(); }
   // The norms, oldest first, and whether their rise was reported, for checkpoints.
   std::vector<double> norms() const { return norms_.values(); }

@@ -9,8 +9,9 @@
 
 namespace ingot {
 
-// Which micro-batches of an asynchronous step run as CUDA graphs. They share one, except that the first of a step
-// overwrites gradients to which the others add, and where their messages differ.
+// GraphUse says which micro-batches of an asynchronous step run as CUDA graphs. The first micro-batch has its
+// own graph, because it overwrites gradients; so has the last one if it sums gradients over ranks. All others
+// share one.
 struct GraphUse {
   bool has_graphs = false;    // train.graph
   bool differs_last = false;  // the last one sums gradients over ranks
@@ -36,8 +37,8 @@ class LocalExecutor final : public Executor {
   LossSums forward(LayerContext& ctx, const Batch& batch) override;
   void infer(LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
              const Tensor& logits) override;
-  // Sets what forward keeps for backward from now on, for benchmarks. REQUIRES: it fits the activation memory, whose size
-  // follows from the plan of the constructor.
+  // Sets what forward keeps for backward from now on, for benchmarks. REQUIRES: it fits the activation
+  // memory, whose size follows from the plan of the constructor.
   void set_recompute(const RecomputePlan& plan) { set_recompute(plan, activations_.capacity_bytes()); }
   std::vector<const Transformer::Saved*> parts() const override { return {&saved_}; }
 

@@ -1,10 +1,11 @@
-// PassRunner runs the forward and backward passes of a step's micro-batches, by themselves or as CUDA graphs (train.graph).
+// PassRunner runs the forward and backward passes of a step's micro-batches, by themselves or as CUDA graphs
+// (train.graph).
 //
-// Libraries choose their kernels when a pass runs for the first time: those of attention for a number of documents, and those of
-// products for gradients that they write (the first micro-batch of a step) or add to. The host may then wait for the whole
-// device, and the pass cannot be captured. Kernels and graphs hold for one window of attention. Graphs also hold for one number of
-// micro-batches, because with shards the passes of another may find other weights gathered, and for one grad_scale, which is an
-// argument of kernels.
+// Libraries choose their kernels when a pass runs for the first time: those of attention for a number of
+// documents, and those of products for gradients that they write (the first micro-batch of a step) or add to.
+// The host may then wait for the whole device, and the pass cannot be captured. Kernels and graphs hold for
+// one window of attention. Graphs also hold for one number of micro-batches, because with shards the passes
+// of another may find other weights gathered, and for one grad_scale, which is an argument of kernels.
 #pragma once
 
 #include <compare>
@@ -41,11 +42,13 @@ class PassRunner {
 
   // Begins the step of the store, and decides whether its passes run as graphs.
   void begin_step(const ExecutorStep& step);
-  // True if the host need not wait to submit the pass: its kernels are chosen, and its graph is captured if it has one.
+  // True if the host need not wait to submit the pass: its kernels are chosen, and its graph is captured if
+  // it has one.
   bool is_ready(const MicroPass& pass) const;
   // Does the same for the evaluation of a micro-batch, which has no graph, and which runs now.
   bool is_evaluation_ready(int64_t documents);
-  // Submits the operations of a pass. A graph repeats what it captured, so its passes may differ only in what lies in memory.
+  // Submits the operations of a pass. A graph repeats what it captured, so its passes may differ only in what
+  // lies in memory.
   void run(const MicroPass& pass, const ExecutorStep& step,
            const std::function<void(LayerContext&)>& operations);
   // Forgets all kernels and graphs: the passes will be others.

@@ -18,10 +18,11 @@ size_t activation_bytes(const Transformer& model, int64_t B, int64_t T, const Re
 
 // True if the policy chooses by times of a block, under a budget.
 bool needs_block_times(const RecomputeConfig& config);
-// Relative times of a block, used if nothing can be measured: about its operations' fractions of the products' cost.
+// Relative times of a block, used if nothing can be measured: about its operations' fractions of the
+// products' cost.
 BlockTimes nominal_block_times();
-// Returns the times of the slowest rank, so that all ranks choose by the same ones. Ranks that have measured nothing pass
-// zeros.
+// Returns the times of the slowest rank, so that all ranks choose by the same ones. Ranks that have measured
+// nothing pass zeros.
 BlockTimes agreed_block_times(BlockTimes times, Communicator& all);
 
 // Returns the plan for the config's policy. For kAuto, this call measures the first block, and all ranks

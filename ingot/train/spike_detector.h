@@ -1,5 +1,5 @@
-// SpikeDetector scores how far a value, such as a loss, is above those of the steps before it, from the median and the
-// median absolute deviation (Hampel 1974) of a window of values:
+// SpikeDetector scores how far a value, such as a loss, is above those of the steps before it, from the
+// median and the median absolute deviation (Hampel 1974) of a window of values:
 //   score(x) = (x - median) / max(1.4826 MAD, 0.001 |median|)
 // 1.4826 MAD is the standard deviation of normal noise. While fewer than half of the values in the window
 // are outliers, however large, median and MAD stay within the range of the other values. Values that are
@@ -21,7 +21,8 @@ class SpikeDetector {
   // Returns how many robust deviations x is above the median: infinity if x is not finite, 0 while the
   // window is less than half full. Does not allocate.
   double score(double x);
-  // Returns the median of the newer half of a full window over that of the older half; nullopt before, or if the latter is 0.
+  // Returns the median of the newer half of a full window over that of the older half; nullopt before, or if
+  // the latter is 0.
   std::optional<double> rise() const;
   // Replaces the oldest value with x; does nothing if x is not finite.
   void add(double x);

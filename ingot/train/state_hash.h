@@ -1,5 +1,5 @@
-// Hashes of what a rank remembers from step to step, by unit of the model: equal on all replicas, and unchanged
-// between two updates. A difference is silent corruption: a bit that memory or a processor changed.
+// Hashes of what a rank remembers from step to step, by unit of the model: equal on all replicas, and
+// unchanged between two updates. A difference is silent corruption: a bit that memory or a processor changed.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct StateHash {
   std::string text(const ParamList& list) const;
 };
 
-// The weights, with their tails, the copies in the compute dtype and the optimizer's state, of this rank's shards;
-// units without any are left out. On a device the numbers are copied to the host.
+// The weights, with their tails, the copies in the compute dtype and the optimizer's state, of this rank's
+// shards; units without any are left out. On a device the numbers are copied to the host.
 std::vector<StateHash> hash_state(Trainer& trainer, Staging& staging);
 // The gradients of this rank's shards.
 std::vector<StateHash> hash_gradients(Trainer& trainer, Staging& staging);

@@ -37,8 +37,8 @@ class StepResultRing {
   // Adds the sums of the current step's next micro-batch (Transformer::Saved::sums).
   void add(const Tensor& sums, Stream& stream);
   // Ends the current step and submits its check, in which all ranks take part. parts:
-  // Optimizer::squares_on_device. Returns the factor (1) f32 of its update, in device memory, which is the same on every
-  // rank. REQUIRES: fewer than kDepth steps are in flight.
+  // Optimizer::squares_on_device. Returns the factor (1) f32 of its update, in device memory, which is the
+  // same on every rank. REQUIRES: fewer than kDepth steps are in flight.
   Tensor judge(const Tensor& parts, double expected_tokens, double clip_limit, Stream& stream);
 
   struct Step {

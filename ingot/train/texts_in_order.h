@@ -11,8 +11,8 @@ namespace ingot {
 
 class TextsInOrder {
  public:
-  // Receives the pieces of text 0, then those of text 1, and so on. is_last is true for the last piece of a text, which
-  // may be empty.
+  // Receives the pieces of text 0, then those of text 1, and so on. is_last is true for the last piece of a
+  // text, which may be empty.
   using Sink = std::function<void(size_t text, std::string_view piece, bool is_last)>;
 
   TextsInOrder(size_t count, Sink sink) : sink_(std::move(sink)), waiting_(count) {}

@@ -31,11 +31,11 @@ namespace cuda {
 class Graph;
 }  // namespace cuda
 
-// Returns the trained parameters of a store as the optimizer sees them, in the order of the store's shards. seed: of stochastic
-// rounding.
+// Returns the trained parameters of a store as the optimizer sees them, in the order of the store's shards.
+// seed: of stochastic rounding.
 std::vector<OptimParam> optimizer_params(TrainingStore& store, uint64_t seed, const TensorParallel& tp);
 
-// What the caller asks of a step.
+// StepOrder is the caller's request for a step.
 struct StepOrder {
   int64_t micros = 1;  // micro-batches of all ranks together
   StepInputs inputs = {};
@@ -64,7 +64,7 @@ struct StepResult {
   double head_filtered = 0;   // fraction of the head's tiles that were skipped
 };
 
-// What a step changes besides the weights. Checkpoints hold it.
+// TrainingState is what a step changes in addition to the weights. Checkpoints hold it.
 struct TrainingState {
   Fp8State fp8;
   Optimizer optimizer;
@@ -83,9 +83,9 @@ class Trainer {
   void initialise();
 
   // Returns how many steps may be in flight when a step with these inputs is submitted: 0 if it must be
-  // synchronous. Asynchronous steps are not available on the CPU, with FP8 and f16 together, with head.filter,
-  // with delayed FP8 scales on several ranks or while a tensor has no history, or for a step that records
-  // statistics or checks losses. All ranks return the same.
+  // synchronous. Asynchronous steps are not available on the CPU, with FP8 and f16 together, with
+  // head.filter, with delayed FP8 scales on several ranks or while a tensor has no history, or for a step
+  // that records statistics or checks losses. All ranks return the same.
   size_t depth(const StepInputs& inputs) const;
 
   // Submits the next step; the loader yields this rank's shard of its micro-batches. A synchronous step must

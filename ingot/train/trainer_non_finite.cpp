@@ -19,8 +19,8 @@ LossSums Trainer::run_alone(Loader& loader, int64_t micro, int64_t micros,
   return layout_.executor->losses(*layout_.stream);
 }
 
-// Computes each of this rank's micro-batches again on all ranks. The rank whose units made the loss of one not
-// finite finds the place; weights that are not finite count only where a micro-batch read them.
+// Computes each of this rank's micro-batches again on all ranks. The rank whose units made the loss of one
+// not finite finds the place; weights that are not finite count only where a micro-batch read them.
 NonFinite Trainer::find_bad_loss(Loader& loader, const Submitted& step) {
   window_ = step.order.inputs.window;
   const NonFinitePlace sum_of_losses{"head", "the sum of the losses"};

@@ -116,9 +116,10 @@ void Trainer::submit(Loader& loader, const StepOrder& order) {
   submitted_.push_back(submitted);
 }
 
-// Submits the check and the update of an asynchronous step, the update as a graph if train.has_graph, unless ranks
-// exchange messages in it. Its kernels are the same in every step; learning rate, momentum and step number are their
-// arguments and are replaced. The first update runs without a graph, because Muon's products choose their kernels there.
+// Submits the check and the update of an asynchronous step, the update as a graph if train.has_graph, unless
+// ranks exchange messages in it. Its kernels are the same in every step; learning rate, momentum and step
+// number are their arguments and are replaced. The first update runs without a graph, because Muon's products
+// choose their kernels there.
 void Trainer::submit_update(const StepOrder& order) {
   Stream& stream = *layout_.stream;
   const Tensor factor = results_->judge(state_.optimizer.squares_on_device(stream),

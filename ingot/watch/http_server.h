@@ -1,6 +1,6 @@
-// HttpServer answers GET and HEAD requests over HTTP/1.1 on one thread, one request per connection, and sends streams of
-// events. No client can delay another or make it hold memory: heads, connections and times are bounded before
-// anything is parsed (kMost...), and no call blocks.
+// HttpServer answers GET and HEAD requests over HTTP/1.1 on one thread, one request per connection, and sends
+// streams of events. No client can delay another or make it hold memory: heads, connections and times are
+// bounded before anything is parsed (kMost...), and no call blocks.
 #pragma once
 
 #include <atomic>
@@ -23,8 +23,8 @@ struct HttpRequest {
   std::string parameter(const std::string& name) const;
 };
 
-// Returns the next text of a stream, or "" if there is none yet. It sets is_behind if it can be called again at once.
-// now_s: a clock that never goes back.
+// Returns the next text of a stream, or "" if there is none yet. It sets is_behind if it can be called again
+// at once. now_s: a clock that never goes back.
 using HttpStream = std::function<std::string(double now_s, bool& is_behind)>;
 
 struct HttpAnswer {
@@ -49,8 +49,9 @@ class HttpServer {
 
   using Handler = std::function<HttpAnswer(const HttpRequest&)>;
 
-  // Listens; port 0: a free one. headers: lines of every answer, each with "\r\n". The handler runs in serve(); if it
-  // throws, the client gets 500 and the error's text. kUsage error if the address cannot be used.
+  // Listens; port 0: a free one. headers: lines of every answer, each with "\r\n". The handler runs in
+  // serve(); if it throws, the client gets 500 and the error's text. kUsage error if the address cannot be
+  // used.
   HttpServer(const std::string& host, int port, std::string headers, Handler handler);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
@@ -82,8 +83,8 @@ class HttpServer {
   std::vector<std::unique_ptr<Connection>> connections_;  // the oldest first
 };
 
-// Parses the head of a request, which ends with an empty line, and returns the status of its refusal, or 0. Exposed
-// for tests.
+// Parses the head of a request, which ends with an empty line, and returns the status of its refusal, or 0.
+// Exposed for tests.
 int parse_request(std::string_view head, HttpRequest& request);
 
 }  // namespace ingot

@@ -12,15 +12,15 @@
 
 namespace ingot {
 
-// Opens a regular file for reading; -1 if the path is anything else, a link too, or cannot be read. A link in a
-// run's folder could lead to a file that does not belong to the run.
+// Opens a regular file for reading; -1 if the path is anything else, a link too, or cannot be read. A link in
+// a run's folder could lead to a file that does not belong to the run.
 int open_regular(const std::filesystem::path& path);
 
 // Returns at most `most_bytes` of the regular file; empty if open_regular refuses it.
 std::string read_regular(const std::filesystem::path& path, size_t most_bytes);
 
-// Calls visit(line without its newline) for the complete lines from the offset on, until visit returns false or
-// `most_bytes` were read.
+// Calls visit(line without its newline) for the complete lines from the offset on, until visit returns false
+// or `most_bytes` were read.
 void read_lines(const std::filesystem::path& path, uint64_t offset, size_t most_bytes,
                 const std::function<bool(std::string_view line)>& visit);
 
@@ -37,9 +37,10 @@ class LineTail {
   };
   using Visit = std::function<void(std::string_view line, uint64_t offset)>;
 
-  // Reads at most `most_bytes` that were appended since the last call, and calls visit(line without its newline,
-  // its offset in the file) for every line that is complete. A file that shrank, was replaced by another or whose
-  // last bytes have changed is read from its start again: `start_anew` is called before its first line.
+  // Reads at most `most_bytes` that were appended since the last call, and calls visit(line without its
+  // newline, its offset in the file) for every line that is complete. A file that shrank, was replaced by
+  // another or whose last bytes have changed is read from its start again: `start_anew` is called before its
+  // first line.
   Change poll(size_t most_bytes, const std::function<void()>& start_anew, const Visit& visit);
 
   // True if the last poll() stopped at its limit before the file's end.

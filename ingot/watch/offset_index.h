@@ -13,7 +13,8 @@ class OffsetIndex {
   void add(double x, uint64_t offset);
   // Returns the offset of a line at or before the first one whose x is at least `x`; 0 if there is none.
   uint64_t offset_before(double x) const;
-  // Returns the offset of a line after the last one whose x is at most `x`; nullopt if it is not in the index.
+  // Returns the offset of a line after the last one whose x is at most `x`; nullopt if it is not in the
+  // index.
   std::optional<uint64_t> offset_after(double x) const;
 
  private:

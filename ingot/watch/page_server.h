@@ -1,11 +1,12 @@
-// PageServer is the HTTP server of `ingot serve`: the page, built into the program, and the runs' data as JSON
-// and as server-sent events. It answers GET and HEAD only, never writes, and opens no file but those of the runs.
+// PageServer is the HTTP server of `ingot serve`: the page, built into the program, and the runs' data as
+// JSON and as server-sent events. It answers GET and HEAD only, never writes, and opens no file but those of
+// the runs.
 //
 //   /  app.css  app.js  ...       the page
 //   api/runs                      runs_json
 //   api/events?runs=0,2           the events of an EventStream
 //   api/run?run=0                 run_json
-//   api/range?run=0&from=1&to=9   series_json of the steps in the range, read again from the file; 413 if too long
+//   api/range?run=0&from=1&to=9   series_json of the steps in the range, read again; 413 if too long
 //   api/params?run=0              series_json of params.jsonl
 //   api/sample?run=0&file=NAME    a sample's text
 //

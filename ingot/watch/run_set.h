@@ -16,11 +16,11 @@ class RunSet {
  public:
   static constexpr size_t kMostRuns = 1000;
 
-  // given: folders of runs, and folders that hold runs, themselves or in a subfolder runs/ (a sweep's folder).
-  // The name of a run is its folder as given or, if it was found in one, its last part: "sweep/a" if
+  // given: folders of runs, and folders that hold runs, themselves or in a subfolder runs/ (a sweep's
+  // folder). The name of a run is its folder as given or, if it was found in one, its last part: "sweep/a" if
   // several folders were given. Runs that appear there later are added by rescan(). A link that is found
-  // there is not followed, because it may lead to a folder that was not given. Throws a kUsage error that names a folder
-  // that does not exist or is a file.
+  // there is not followed, because it may lead to a folder that was not given. Throws a kUsage error that
+  // names a folder that does not exist or is a file.
   explicit RunSet(const std::vector<std::string>& given);
 
   void rescan();

@@ -25,8 +25,8 @@ class RunView {
   const std::string& name() const { return name_; }  // the folder as it was given or found
 
   // Reads the status and the number of steps. Without a readable record the status is "unreadable" and its
-  // error says why, or "gone" if the folder holds no run any more. Files of a run that has ended are read again only if
-  // they have changed.
+  // error says why, or "gone" if the folder holds no run any more. Files of a run that has ended are read
+  // again only if they have changed.
   void refresh_status();
   const RunStatus& status() const { return status_; }
   std::optional<int64_t> total_steps() const {
@@ -44,8 +44,8 @@ class RunView {
   bool are_params_behind() const { return params_tail_.is_behind(); }
   double read_fraction() const;  // of metrics.jsonl
 
-  // Reads the lines with steps in [from, to] again, for a closer look than metrics() allows. nullopt if they are
-  // more than `most_bytes`.
+  // Reads the lines with steps in [from, to] again, for a closer look than metrics() allows. nullopt if they
+  // are more than `most_bytes`.
   std::optional<MetricsStore> read_range(double from, double to, size_t most_buckets,
                                          size_t most_bytes) const;
 

@@ -23,7 +23,8 @@ std::string watch_line(const RunView& run, int64_t now_s);
 // plot, then runs.
 std::string watch_frame(RunSet& runs, const FrameSize& size, int64_t now_s);
 
-// Returns the first code points of the text that take at most `cells`, "..." at their end if some are left out.
+// Returns the first code points of the text that take at most `cells`, "..." at their end if some are left
+// out.
 std::string fit_cells(const std::string& text, int cells);
 
 }  // namespace ingot

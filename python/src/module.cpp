@@ -63,8 +63,8 @@ nb::dict arrays(PythonTrainer& trainer, nb::handle owner, const std::function<Te
   return all;
 }
 
-// Runs the training on a thread of its own while this one looks for Ctrl-C, so the GIL is free. The run saves before it
-// ends.
+// Runs the training on a thread of its own while this one looks for Ctrl-C, so the GIL is free. The run saves
+// before it ends.
 nb::dict train(const std::string& source, const std::vector<std::string>& data,
                const std::vector<std::string>& settings, const std::string& out, bool is_resume,
                const nb::object& on_line) {

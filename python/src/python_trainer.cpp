@@ -68,7 +68,8 @@ PythonTrainer::PythonTrainer(const RunConfig& config)
   if (!config_.train.init_from.empty()) read_start_weights(config_.train.init_from, trainer_);
 }
 
-// OpenMP keeps the number of threads for each thread that calls it, and the trainer's memory is laid out for one number.
+// OpenMP keeps the number of threads for each thread that calls it, and the trainer's memory is laid out for
+// one number.
 void PythonTrainer::use_threads() const {
   if (num_threads() != threads_) set_num_threads(threads_);
 }

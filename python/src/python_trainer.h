@@ -18,8 +18,8 @@
 
 namespace ingot {
 
-// source: a preset or a TOML file; data: as --data; settings: "key=value", as --set; resumed_config: config.toml of a run that
-// is resumed.
+// source: a preset or a TOML file; data: as --data; settings: "key=value", as --set; resumed_config:
+// config.toml of a run that is resumed.
 RunConfig python_config(const std::string& source, const std::vector<std::string>& data,
                         const std::vector<std::string>& settings,
                         const std::optional<std::filesystem::path>& resumed_config = std::nullopt);
@@ -71,8 +71,8 @@ class PythonTrainer {
   std::optional<StepResult> pending_;     // of the gradients that were neither used nor discarded
 };
 
-// Trains into a run folder as `ingot train` does. say: called with every line that the run reports, on the calling
-// thread.
+// Trains into a run folder as `ingot train` does. say: called with every line that the run reports, on the
+// calling thread.
 TrainOutcome python_train(const RunConfig& config, const std::string& out, bool is_resume,
                           const std::atomic<bool>& is_told_to_end,
                           const std::function<void(std::string_view)>& say);

@@ -141,7 +141,8 @@ TEST_F(Export, ChatTemplatesAreKeptInCheckpoints) {
   expect_kept(folder_ / "folder");
 }
 
-// Seen: `export --gguf /dev/null` wrote, and then ended with exit code 1 and "filesystem error: cannot get file size".
+// Seen: `export --gguf /dev/null` wrote, and then ended with exit code 1 and "filesystem error: cannot get
+// file size".
 TEST_F(Export, AGgufMayGoToADevice) {
   const Ended ended = run_line("export " + trained("tiny-llama") + " --gguf /dev/null --json");
   EXPECT_EQ(ended.exit_code, 0) << ended.output;

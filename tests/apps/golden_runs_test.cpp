@@ -13,9 +13,9 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::Not;
 
-// A resume repeats steps 5 to 8 of the run itself. On the machine that made the runs the losses have equal bits. Others sum
-// in another order: 2^-11 is one rounding of f16, and 1e-5 about 100 of f32. Without the moments of the optimizer
-// the losses differ by 0.007 to 0.04.
+// A resume repeats steps 5 to 8 of the run itself. On the machine that made the runs the losses have equal
+// bits. Others sum in another order: 2^-11 is one rounding of f16, and 1e-5 about 100 of f32. Without the
+// moments of the optimizer the losses differ by 0.007 to 0.04.
 constexpr double kF16Tolerance = 1.0 / 2048, kF32Tolerance = 1e-5;
 
 std::vector<fs::path> golden_runs() {

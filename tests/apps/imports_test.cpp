@@ -106,7 +106,8 @@ TEST_F(Imports, NamesOfTheHubAreSaidNotToBeFetched) {
               Not(HasSubstr("Hugging Face")));
 }
 
-// The first token of a text, which is not predicted, was among the bytes, and a part of a text had the mean bytes of the whole.
+// The first token of a text, which is not predicted, was among the bytes, and a part of a text had the mean
+// bytes of the whole.
 TEST_F(Imports, BitsPerByteAreThoseOfThePredictedTokens) {
   const std::string of_bytes = trained("bytes");
   const auto eval = [&](const std::string& model, const std::string& file, const std::string& max_tokens) {

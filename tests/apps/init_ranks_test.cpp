@@ -1,5 +1,5 @@
-// Starting from a folder of Hugging Face on several ranks: each rank reads its own shards, and together they hold the
-// folder's weights.
+// Starting from a folder of Hugging Face on several ranks: each rank reads its own shards, and together they
+// hold the folder's weights.
 #include <algorithm>
 
 #include "ingot/formats/safetensors.h"

@@ -127,7 +127,8 @@ TEST_F(LaunchCommandTest, ASignalReachesAllRanksAndTheSameCommandGoesOn) {
   EXPECT_EQ(loss_of_step("run").size(), steps + 5);
 }
 
-// Seen: mpirun, whose ranks had ended while they read the text, died of the next request to end; exit code 138.
+// Seen: mpirun, whose ranks had ended while they read the text, died of the next request to end; exit code
+// 138.
 TEST_F(LaunchCommandTest, ALauncherMayDieOfTheRequestAfterItsRanks) {
   write_file(folder_ / "launcher",
              "mpirun \"$@\" & ranks=$!\ntrap 'kill -USR1 $ranks' USR1\n"

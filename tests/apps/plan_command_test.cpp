@@ -120,8 +120,8 @@ TEST_F(PlanCommand, SearchesLayoutsAndSaysIfNoneFits) {
   EXPECT_THAT(none.output, HasSubstr("no layout of 2 ranks fits into 80.0 GB"));
 }
 
-// Seen: exit code 0 for a plan that does not fit and 4 for the search, which advised more ranks where the plan had named
-// settings that fit.
+// Seen: exit code 0 for a plan that does not fit and 4 for the search, which advised more ranks where the
+// plan had named settings that fit.
 TEST_F(PlanCommand, ThePlanAndItsSearchAgreeOnWhatFits) {
   for (const char* how : {"", " --search"}) {
     const Result result = run(std::string("llama-1b --set train.grad_accum=2 --hardware 16GB") + how);

@@ -1,4 +1,5 @@
-// llama.cpp joins neighbours by the scores of tokens instead of by merges: which tokenizers that suits, and their scores.
+// llama.cpp joins neighbours by the scores of tokens instead of by merges: which tokenizers that suits, and
+// their scores.
 #include "ingot/checkpoint/gguf_sentencepiece.h"
 
 #include <gmock/gmock.h>

@@ -77,7 +77,8 @@ TEST(Mesh, OneRankIsAlone) {
   EXPECT_EQ(mesh.dp->name(), "dp");
 }
 
-// In every group, the ranks that a plan gives to a place are 0 .. size - 1, each for the same number of places.
+// In every group, the ranks that a plan gives to a place are 0 .. size - 1, each for the same number of
+// places.
 TEST(Mesh, PlannedGroupsCoverEveryRankEvenly) {
   const MeshShape shape{.pp = 2, .dp_replicate = 3, .dp_shard = 2, .tp = 2};
   using Group = std::unique_ptr<Communicator> Mesh::*;

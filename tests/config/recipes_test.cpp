@@ -1,5 +1,5 @@
-// Compares the presets of published runs with docs/recipes.md, which holds the published values, and each -tiny preset
-// with the recipe that it scales down.
+// Compares the presets of published runs with docs/recipes.md, which holds the published values, and each
+// -tiny preset with the recipe that it scales down.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,8 @@ int64_t full_batch_tokens(const RunConfig& c) {
   return c.train.batch_size * c.train.grad_accum * c.model.context;
 }
 
-// A row of the table in docs/recipes.md: a key, and for each preset the cell "PUBLISHED[, here VALUE] [[NOTE]]".
+// A row of the table in docs/recipes.md: a key, and for each preset the cell "PUBLISHED[, here VALUE]
+// [[NOTE]]".
 struct RecipesPage {
   std::vector<std::string> presets;
   std::vector<std::pair<std::string, std::vector<std::string>>> rows;

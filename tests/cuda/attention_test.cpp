@@ -171,8 +171,8 @@ INSTANTIATE_TEST_SUITE_P(
                       SizedCase{"documents", DType::bf16, {2, 90, 90, 2, 1, 64}, true, 37}),
     attention_case_name);
 
-// Documents of several lengths as the batch of cuDNN's graphs, on q, k and v in one buffer. Without cuDNN the same calls
-// compute with the mask.
+// Documents of several lengths as the batch of cuDNN's graphs, on q, k and v in one buffer. Without cuDNN the
+// same calls compute with the mask.
 class CudaDocuments : public ::testing::TestWithParam<AttentionShape>, protected OnCuda {
  protected:
   AttentionShape s = GetParam();

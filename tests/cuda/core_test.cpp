@@ -152,7 +152,8 @@ TEST(CudaTimeline, MeasuresSpansOnTheStream) {
   EXPECT_LE(rows[1].end_s, rows[0].end_s);
 }
 
-// CUDA launches at most 65535 blocks along y. The launches are recorded and never run, so no memory is needed.
+// CUDA launches at most 65535 blocks along y. The launches are recorded and never run, so no memory is
+// needed.
 TEST(CudaGrids, MoreThan65535HeadsOrTilesOfRowsAreLaunched) {
   Stream stream = cuda::make_stream();
   const auto at = [](DType dtype, const Shape& shape) {

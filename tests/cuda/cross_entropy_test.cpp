@@ -130,7 +130,8 @@ TEST_P(CudaCrossEntropy, WithoutGradientTheLogitsStay) {
   expect_same_bits(logits_there.to_host(), logits, "logits");
 }
 
-// With logits in bf16 the results are those of the rounded logits, whether or not the gradient overwrites them.
+// With logits in bf16 the results are those of the rounded logits, whether or not the gradient overwrites
+// them.
 TEST_P(CudaCrossEntropy, LogitsInBf16EqualTheReferenceOfTheirRoundedValues) {
   if (c.gradient != DType::bf16) return;
   Buffer half(DType::bf16, {c.N, c.Vp});

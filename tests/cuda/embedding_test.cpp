@@ -84,7 +84,8 @@ INSTANTIATE_TEST_SUITE_P(Sizes, CudaEmbedding,
                                            EmbeddingCase{DType::f16, 2, 40, 24, 11}),
                          embedding_case_name);
 
-// A warp owns rows 3, 2115 and 4227. It turns from one to the other, with runs longer than the rows that it reads ahead.
+// A warp owns rows 3, 2115 and 4227. It turns from one to the other, with runs longer than the rows that it
+// reads ahead.
 TEST(CudaEmbeddingTokens, RowsOfOneWarpAreAddedInOrder) {
   Stream stream = cuda::make_stream(), cpu;
   constexpr int64_t kV = 4300, kN = 1500, kC = 16;

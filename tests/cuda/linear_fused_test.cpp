@@ -142,8 +142,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaLinearFused,
                                            LinearFusedCase{DType::f32, 5, 33, 7}),
                          linear_fused_case_name);
 
-// The first product of a shape is computed several times, both ways, to see which is faster. The shape is a new one in
-// almost every process, whose choice is not on disk yet.
+// The first product of a shape is computed several times, both ways, to see which is faster. The shape is a
+// new one in almost every process, whose choice is not on disk yet.
 class FirstProduct : public ::testing::Test, protected OnCuda {};
 
 TEST_F(FirstProduct, IsAddedOnce) {

@@ -1,6 +1,7 @@
-// nccl_one_rank: what Ingot needs of NCCL that one GPU can show. A group of one rank is initialised and split; it sums, and
-// sends to itself, which is a kernel of NCCL that a thread of the library submits; both become parts of a CUDA graph that
-// is launched twice; the group is finalised. Prints one line; exits with 1 if something fails or takes longer than a minute.
+// nccl_one_rank: what Ingot needs of NCCL that one GPU can show. A group of one rank is initialised and
+// split; it sums, and sends to itself, which is a kernel of NCCL that a thread of the library submits; both
+// become parts of a CUDA graph that is launched twice; the group is finalised. Prints one line; exits with 1
+// if something fails or takes longer than a minute.
 #include <fmt/core.h>
 #include <unistd.h>
 

@@ -375,8 +375,8 @@ TEST(CudaVerdict, CountsWhatIsOnSeveralRanksOnce) {
   EXPECT_EQ(verdict_of_ranks().is_bad, 1);
 }
 
-// Many tensors, more than one launch takes (80), of lengths for packs of 4 and of other lengths, some of several blocks, have the
-// bits of updates one by one.
+// Many tensors, more than one launch takes (80), of lengths for packs of 4 and of other lengths, some of
+// several blocks, have the bits of updates one by one.
 class ManyUpdates : public ::testing::Test, protected OnCuda {};
 
 TEST_F(ManyUpdates, EqualUpdatesOneByOne) {

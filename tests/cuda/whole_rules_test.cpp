@@ -110,8 +110,8 @@ class TwoOptimizers : protected OnCuda {
 const std::vector<ParamShape> kMatrices = {
     {{24, 40}}, {{40, 24}}, {{5, 33}}, {{48, 16}, {24, 8, 16}}, {{600, 8}}};
 
-// Shards whose sums are not combined with those of other ranks: columns and rows of matrices, a range that begins and
-// ends within a row, and elements of a vector. Some allow wide loads.
+// Shards whose sums are not combined with those of other ranks: columns and rows of matrices, a range that
+// begins and ends within a row, and elements of a vector. Some allow wide loads.
 const std::vector<ParamShape> kShards = {{{24, 40}, {}, {{0, 24, 8, 16}}},
                                          {{24, 40}, {}, {{0, 24, 7, 13}}},
                                          {{48, 16}, {}, {{8, 8, 0, 16}, {40, 4, 0, 16}}},
@@ -219,8 +219,8 @@ INSTANTIATE_TEST_SUITE_P(
                                     {&Adafactor::Options::update_clip, 0.5}}}}),
     [](const auto& info) { return info.param.name; });
 
-// The largest magnitudes of blocks of 256 elements, which end within the rows of a shard, are those of the whole matrix,
-// so a shard with all elements in another order has the bits of the whole.
+// The largest magnitudes of blocks of 256 elements, which end within the rows of a shard, are those of the
+// whole matrix, so a shard with all elements in another order has the bits of the whole.
 TEST(CudaEightBitStates, OfAScatteredShardHaveTheBitsOfTheWhole) {
   const int64_t R = 96, C = 56;
   const std::vector<Rect> rects = {{0, R, 40, 16}, {10, R - 10, 3, 37}, {0, 10, 3, 37}, {0, R, 0, 3}};

@@ -1,5 +1,6 @@
-// Text that gzip or zstd has compressed: the same documents and tokens as the plain text. Python's gzip and zstandard
-// wrote the files of tests/golden/data/foreign (tools/export_data_golden.py), with several members and frames.
+// Text that gzip or zstd has compressed: the same documents and tokens as the plain text. Python's gzip and
+// zstandard wrote the files of tests/golden/data/foreign (tools/export_data_golden.py), with several members
+// and frames.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

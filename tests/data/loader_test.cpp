@@ -115,7 +115,8 @@ TEST_F(LoaderTest, SlowConsumerAndSmallRingSeeTheSameBatches) {
   EXPECT_GT(ready, 0) << "nothing was made ahead";
 }
 
-// Tokens of which every fifth read takes longer than the others, so that workers finish in another order than they begin.
+// Tokens of which every fifth read takes longer than the others, so that workers finish in another order than
+// they begin.
 class UnevenReader : public TokenReader {
  public:
   explicit UnevenReader(std::vector<uint32_t> tokens) : all_(std::move(tokens)) {}

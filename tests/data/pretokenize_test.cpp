@@ -168,7 +168,8 @@ TEST(Pretokenize, GivesUpOnEndlessBacktracking) {
   }
 }
 
-// The match limit holds for one position of the text, so expressions that backtrack at every position never ended.
+// The match limit holds for one position of the text, so expressions that backtrack at every position never
+// ended.
 TEST(LongPretokenize, AnExpressionHasALimitPerText) {
   std::string text;
   for (int i = 0; i < 2000; ++i) text += std::string(30, 'a') + "b ";

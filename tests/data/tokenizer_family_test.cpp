@@ -1,6 +1,6 @@
 // Compares tokenizer.json files of the kinds that published models have with the library `tokenizers`
-// (tools/make_tokenizer_families.py): those in the repository, or those in the folder that the environment variable
-// INGOT_TOKENIZER_FAMILIES names.
+// (tools/make_tokenizer_families.py): those in the repository, or those in the folder that the environment
+// variable INGOT_TOKENIZER_FAMILIES names.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -59,7 +59,8 @@ TEST_P(TokenizerFamily, IsWrittenAsItWasRead) {
   EXPECT_EQ(parse_tokenizer(written, "again")->to_json(), written);
 }
 
-// Chunks of one text, and texts that are cut where find_cut says, have the ids of the whole text on one thread.
+// Chunks of one text, and texts that are cut where find_cut says, have the ids of the whole text on one
+// thread.
 TEST_P(TokenizerFamily, CutsDoNotChangeTheIds) {
   Dice dice(7);
   std::string text;
@@ -86,7 +87,8 @@ TEST(TokenizerFamilies, MostKindsCanBeCutBeforeASpace) {
   for (const char* name : {"llama3", "qwen2", "tekken", "smollm", "deepseek3", "gpt2_prefix", "llama2_first",
                            "gemma", "metaspace_old", "metaspace_never", "few_bytes"})
     EXPECT_EQ(load_family(name)->find_cut(text, 6), std::string(name) == "llama3" ? 9 : 10) << name;
-  // A normalizer that prepends does so to each text; the parts of an unknown expression may depend on each other.
+  // A normalizer that prepends does so to each text; the parts of an unknown expression may depend on each
+  // other.
   for (const char* name : {"llama2", "splits", "deepseek_coder"})
     EXPECT_EQ(load_family(name)->find_cut(text, 6), text.size()) << name;
 }
@@ -118,7 +120,8 @@ TEST(TokenizerFamilies, BytesThatAreNotUtf8RoundTripWhereEachByteHasAToken) {
     const std::unique_ptr<Tokenizer> tokenizer = load_family(name);
     for (int i = 0; i < 300; ++i) {
       std::string text = "a" + random_bytes(dice, dice(40));
-      // The rest of the text must be in NFC for a round trip; two-byte characters are excluded with their lead bytes.
+      // The rest of the text must be in NFC for a round trip; two-byte characters are excluded with their
+      // lead bytes.
       for (char& c : text)
         if (static_cast<uint8_t>(c) >= 0xC0) c = '\xFF';
       ASSERT_EQ(decode(*tokenizer, encode(*tokenizer, text)), text) << name;

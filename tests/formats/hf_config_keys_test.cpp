@@ -1,5 +1,6 @@
-// parse_hf_config against transformers' own configuration classes: tests/golden/formats/hf_config_keys.json has every key
-// of every supported family, and whether a value of it changes what a tiny model computes (tools/make_hf_keys_golden.py).
+// parse_hf_config against transformers' own configuration classes: tests/golden/formats/hf_config_keys.json
+// has every key of every supported family, and whether a value of it changes what a tiny model computes
+// (tools/make_hf_keys_golden.py).
 #include "ingot/formats/hf_config_keys.h"
 
 #include <gmock/gmock.h>

@@ -97,8 +97,8 @@ TEST_F(MetricsLogTest, TruncationDropsLinesThatAreNotObjects) {
   EXPECT_EQ(read_file(path_), "{\"step\":1}\n{\"step\":2}\n{\"step\":\"7\"}\n");
 }
 
-// Lines of one step may be logged behind a line of the next one. A line that is not an object stays if a thousand lines in
-// a row behind it stay: truncation does not read so far back.
+// Lines of one step may be logged behind a line of the next one. A line that is not an object stays if a
+// thousand lines in a row behind it stay: truncation does not read so far back.
 TEST_F(MetricsLogTest, TruncationReadsFromTheEndUntilTheLinesAreInOrder) {
   std::string kept = "not json\n";
   for (int step = 1; step <= 1200; ++step) kept += "{\"step\":" + std::to_string(step) + "}\n";
@@ -185,7 +185,8 @@ TEST_F(MetricsLogTest, AKilledProcessLosesNoLine) {
   EXPECT_EQ(read_metrics(path_).size(), 5u);
 }
 
-// A file that cannot be cut keeps a torn line. The next write must not append to it, which would spoil its own line.
+// A file that cannot be cut keeps a torn line. The next write must not append to it, which would spoil its
+// own line.
 TEST_F(MetricsLogTest, NothingIsAppendedToATornLineThatStays) {
   const int memory = ::memfd_create("log", MFD_ALLOW_SEALING);
   ASSERT_GE(memory, 0);

@@ -1,4 +1,5 @@
-// Decompressor refuses arbitrary bytes with a data error, or unpacks them in the same way whatever the blocks are.
+// Decompressor refuses arbitrary bytes with a data error, or unpacks them in the same way whatever the blocks
+// are.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

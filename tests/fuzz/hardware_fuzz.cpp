@@ -1,4 +1,5 @@
-// A hardware description of arbitrary bytes is refused with a usage error, or its figures are in their ranges.
+// A hardware description of arbitrary bytes is refused with a usage error, or its figures are in their
+// ranges.
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>

@@ -1,4 +1,5 @@
-// run.json and metrics.jsonl of arbitrary bytes: `ingot status` refuses them with a data error, or can show them.
+// run.json and metrics.jsonl of arbitrary bytes: `ingot status` refuses them with a data error, or can show
+// them.
 #include <unistd.h>
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// The mutator of the safetensors target. The file is the header's length (8 bytes), the header (JSON) and the data; it
-// changes one of the three and mostly makes the others fit, so that the checks behind the parser are reached.
+// The mutator of the safetensors target. The file is the header's length (8 bytes), the header (JSON) and the
+// data; it changes one of the three and mostly makes the others fit, so that the checks behind the parser are
+// reached.
 #include <algorithm>
 #include <array>
 #include <charconv>

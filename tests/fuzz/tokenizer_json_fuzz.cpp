@@ -1,8 +1,8 @@
 #include "ingot/core/error.h"
 #include "ingot/data/tokenizer/tokenizer.h"
 
-// An accepted tokenizer can encode, decode and be written and read again. A text that is cut where the tokenizer says
-// has the ids of the whole text.
+// An accepted tokenizer can encode, decode and be written and read again. A text that is cut where the
+// tokenizer says has the ids of the whole text.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   try {

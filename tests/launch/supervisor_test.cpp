@@ -197,7 +197,8 @@ TEST_F(SupervisorTest, AStepThatWasMadeJustBeforeTheEndCounts) {
   for (const Incident& incident : incidents()) EXPECT_EQ(incident.step, 11);
 }
 
-// Found by a seed of tests/simulated_ranks: a rank that was stopped before its first sign was not the culprit.
+// Found by a seed of tests/simulated_ranks: a rank that was stopped before its first sign was not the
+// culprit.
 TEST_F(SupervisorTest, AHangNamesTheRankThatNeverGaveASign) {
   ScriptedJob job({{.silent_s = 2, .is_mute = true, .saved_step = 10}, {.first_step = 10, .ends_s = 1}});
   EXPECT_EQ(run(job), 0);

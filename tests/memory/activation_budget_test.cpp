@@ -1,4 +1,5 @@
-// activations.policy = "auto" without a budget on a device: the plan of memory decides, so no device is needed.
+// activations.policy = "auto" without a budget on a device: the plan of memory decides, so no device is
+// needed.
 #include "ingot/memory/activation_budget.h"
 
 #include <gtest/gtest.h>

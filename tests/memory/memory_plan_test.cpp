@@ -291,8 +291,8 @@ TEST(LongMemoryPlan, IsCloseToThePeakOfARun) {
   for (const char* saves : {"checkpoint.async=false", "checkpoint.every=1"}) {  // without and with the copy
     const Measured measured = measure_peak("books-10m", {"train.batch_size=4", "train.grad_accum=1",
                                                          "eval.max_tokens=2k", "train.max_time=0s", saves});
-    // The program and its libraries take 30 to 70 MB, which depends on the processor, and on whether slow steps leave time for
-    // the products that measure its peak (run/peak.h).
+    // The program and its libraries take 30 to 70 MB, which depends on the processor, and on whether slow
+    // steps leave time for the products that measure its peak (run/peak.h).
     const double program_mb = (measured.peak_bytes - measured.planned_rest_bytes) * 1e-6;
     EXPECT_GT(program_mb, 30) << saves;
     EXPECT_LT(program_mb, 70) << saves;

@@ -50,8 +50,9 @@ class Int8WeightsOfModel : public ::testing::TestWithParam<std::tuple<ModelConfi
   }
 };
 
-// The prompt's product rounds weights to the compute dtype, as the store does; single tokens use exact values, so that
-// their logits differ by these roundings: 20 matrices deep, each a relative error of less than one unit.
+// The prompt's product rounds weights to the compute dtype, as the store does; single tokens use exact
+// values, so that their logits differ by these roundings: 20 matrices deep, each a relative error of less
+// than one unit.
 TEST_P(Int8WeightsOfModel, LogitsAreThoseOfTheValues) {
   for (const auto& pieces : {std::vector<size_t>{16}, std::vector<size_t>{11, 1, 1, 3}}) {
     const std::vector<float> want = logits(made.store, pieces), got = logits(weights, pieces);

@@ -1,5 +1,5 @@
-// Adapters (ModelConfig::lora): with the weight w + s b a in place of w, the chain rule gives their gradients from that of
-// the weight, d b = s dw aᵀ and d a = s bᵀ dw, which golden_test and gradient_test prove right.
+// Adapters (ModelConfig::lora): with the weight w + s b a in place of w, the chain rule gives their gradients
+// from that of the weight, d b = s dw aᵀ and d a = s bᵀ dw, which golden_test and gradient_test prove right.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,5 @@
-// Mistakes of tensor parallelism, planted into the lists of models: the check of the placements names each of them.
+// Mistakes of tensor parallelism, planted into the lists of models: the check of the placements names each of
+// them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -143,7 +143,8 @@ TEST(CallStore, PrefetchesTwoUnitsAheadAwaitsAndReducesEachUnitOnce) {
                   "start_reduction 1", "open_gradients 0", "start_reduction 0"));
 }
 
-// A stage in the middle of a model makes the same calls, whether it exchanges one value with its neighbours or several.
+// A stage in the middle of a model makes the same calls, whether it exchanges one value with its neighbours
+// or several.
 TEST(CallStore, MessagesOfSeveralValuesChangeNoCall) {
   const auto calls = [](const ModelConfig& config) {
     const Transformer model(config.resolved(), DType::f32);
@@ -211,8 +212,8 @@ std::vector<Life> lives(const Program& program) {
   return lives;
 }
 
-// Fails for a value that is read before it is written or is written twice, and for two values in the same bytes at one time,
-// apart from an output that its operation may write over the input.
+// Fails for a value that is read before it is written or is written twice, and for two values in the same
+// bytes at one time, apart from an output that its operation may write over the input.
 void expect_sound(const Program& program, const std::string& name) {
   std::vector<int> writes(program.values().size());
   for (const Op& op : program.ops()) {

@@ -122,8 +122,8 @@ TEST_P(Attention, ForwardMatchesReference) {
   const AttentionResult want =
       attention_reference(p.reference(), gather(p.q()), gather(p.k()), gather(p.v()));
   p.forward();
-  // On bf16 units each probability is rounded to bf16, which moves an output by at most the unit roundoff times the
-  // mean of |v| with the same weights.
+  // On bf16 units each probability is rounded to bf16, which moves an output by at most the unit roundoff
+  // times the mean of |v| with the same weights.
   const bool has_rounded_weights = c.dtype == DType::bf16 && c.shape.D % 32 == 0;
   Doubles sizes = gather(p.v());
   for (double& x : sizes) x = std::abs(x);

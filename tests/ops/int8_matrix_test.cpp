@@ -117,7 +117,8 @@ TEST_P(Int8Product, MatchesReference) {
       want.push_back(total);
     }
   multiply(y, x);
-  // As Matmul's, and for more than eight rows the weights are rounded to x's dtype; those roundings are independent.
+  // As Matmul's, and for more than eight rows the weights are rounded to x's dtype; those roundings are
+  // independent.
   const double of_weights = c.M > kInt8StreamedRows && c.in != DType::f32 ? 4 * unit_roundoff(c.in) : 0;
   const double tolerance = 2 * unit_roundoff(c.out) + of_weights +
                            8 * unit_roundoff(DType::f32) * std::sqrt(static_cast<double>(c.K));

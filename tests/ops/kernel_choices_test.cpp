@@ -79,7 +79,8 @@ TEST_F(KernelChoicesTest, WithoutAFileLastAsLongAsTheProcess) {
   }
 }
 
-// The candidates took turns. One burst of other work met two of the first one's turns and one of the second's.
+// The candidates took turns. One burst of other work met two of the first one's turns and one of the
+// second's.
 TEST(LeastMedian, PassesOverABurst) {
   EXPECT_EQ(least_median({{1, 9, 9, 1, 1}, {2, 9, 2, 2, 2}}), 0u);
   EXPECT_EQ(least_median({{2, 2, 2}, {1, 9, 1}, {1, 1, 9}}), 1u);

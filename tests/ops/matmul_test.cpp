@@ -102,8 +102,8 @@ std::vector<MatmulCase> matmul_cases() {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Matmul, ::testing::ValuesIn(matmul_cases()), matmul_case_name);
 
-// A matrix of one column or row is a strided vector where it is part of a wider one. oneDNN 3.7 took the result of one
-// column for contiguous numbers.
+// A matrix of one column or row is a strided vector where it is part of a wider one. oneDNN 3.7 took the
+// result of one column for contiguous numbers.
 TEST(MatmulOfStridedVectors, MatchesReference) {
   constexpr int64_t kSize = 40, kSpare = 7;
   for (const MatmulForm form : {MatmulForm::kNT, MatmulForm::kNN, MatmulForm::kTN})

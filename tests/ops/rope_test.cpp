@@ -103,8 +103,8 @@ TEST(RopeTable, MatchesHuggingFaceLlama) {
   EXPECT_EQ(compared, 195);
 }
 
-// The frequency of index i is 100^(-i/8), which turns 64 * 100^(-i/8) / (2 pi) times in 64 tokens: more than 4 times up
-// to i = 1, and less than once from i = 5 on.
+// The frequency of index i is 100^(-i/8), which turns 64 * 100^(-i/8) / (2 pi) times in 64 tokens: more than
+// 4 times up to i = 1, and less than once from i = 5 on.
 TEST(RopeTable, YarnScalesSlowFrequenciesAndInterpolatesThoseBetween) {
   const int64_t R = 16, T = 20;
   Buffer table(DType::f32, {T, R});
@@ -119,7 +119,8 @@ TEST(RopeTable, YarnScalesSlowFrequenciesAndInterpolatesThoseBetween) {
     for (int64_t i = 0; i < R / 2; ++i) {
       const double divided = scaled[i], f = std::pow(100.0, -static_cast<double>(i) / 8);
       const double angle = static_cast<double>(t) * f * (1 - divided + divided / 4);
-      // The exponent (times ln theta = 5), the power, the quotients, the interpolation and the product are rounded.
+      // The exponent (times ln theta = 5), the power, the quotients, the interpolation and the product are
+      // rounded.
       const double bound = (angle * 14 + 1) * unit_roundoff(DType::f32);
       ASSERT_NEAR(table.tensor().as<float>()[t * R + i], std::cos(angle), bound) << t << ", " << i;
       ASSERT_NEAR(table.tensor().as<float>()[t * R + R / 2 + i], std::sin(angle), bound) << t << ", " << i;

@@ -199,7 +199,8 @@ TEST(Schedule, MomentumWarmsUpAndCoolsDown) {
   EXPECT_FALSE(Schedule({}, steps(10), kNoRamp).momentum(at_step(3)));
 }
 
-// The window of the speed run of January 2025: the smallest multiple of 128 that is at least 1728 step / steps, and 128.
+// The window of the speed run of January 2025: the smallest multiple of 128 that is at least 1728 step /
+// steps, and 128.
 TEST(Schedule, WindowGrowsInMultiples) {
   ScheduleConfig c;
   c.window = {{.kind = Phase::Length::kRest, .length = 0, .curve = Curve::kLinear, .to = 1728}};

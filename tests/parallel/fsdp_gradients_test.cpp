@@ -12,7 +12,8 @@ namespace {
 
 using testing::Activations;
 
-// Writes NaN over all gradients that open_gradients calls old, so a layer that adds to one of them is found out.
+// Writes NaN over all gradients that open_gradients calls old, so a layer that adds to one of them is found
+// out.
 class SpoiledStore final : public FsdpStore {
  public:
   using FsdpStore::FsdpStore;
@@ -24,8 +25,8 @@ class SpoiledStore final : public FsdpStore {
   }
 };
 
-// Runs two micro-batches on one rank, forward of both before backward of the first (GPipe) or one after the other, and
-// returns the gradients of each parameter.
+// Runs two micro-batches on one rank, forward of both before backward of the first (GPipe) or one after the
+// other, and returns the gradients of each parameter.
 std::vector<std::vector<float>> gradients(const ModelConfig& config, bool is_gpipe) {
   constexpr int64_t kB = 2;
   const Transformer model(config.resolved(), DType::f32);
@@ -59,8 +60,8 @@ std::vector<std::vector<float>> gradients(const ModelConfig& config, bool is_gpi
   return all;
 }
 
-// Only the head's gradients of two micro-batches meet in one memory, where they add up in another order: at most one
-// rounding of 2^-24 for each of the 64 tokens.
+// Only the head's gradients of two micro-batches meet in one memory, where they add up in another order: at
+// most one rounding of 2^-24 for each of the 64 tokens.
 TEST(FsdpGradients, ForwardOfAllMicroBatchesMayPrecedeBackward) {
   ModelConfig tied = testing::gpt2_style(testing::small_llama(5)), untied = testing::small_llama(5);
   tied.is_tied = true;

@@ -74,7 +74,8 @@ TEST_F(FsdpPrefetch, TwoUnitsAreUnderWayWhileOneComputes) {
   EXPECT_THAT(shard.take(), IsEmpty());
 }
 
-// A rank can replay a pass as a CUDA graph while another runs the same pass without one, so both gather the same units.
+// A rank can replay a pass as a CUDA graph while another runs the same pass without one, so both gather the
+// same units.
 TEST_F(FsdpPrefetch, APassAfterAReplayedOneGathersWhatTheCapturedPassDid) {
   FsdpStore store(model.params(), shard, {}, stream);
   const auto pass = [&] {

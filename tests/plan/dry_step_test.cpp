@@ -90,9 +90,9 @@ double bytes_of_casts(const RunConfig& config) {
   return bytes;
 }
 
-// A cast reads 2 bytes of an element and writes 2. Current scaling reads a tensor once more for its amax, unless another
-// kernel has it in hand: weights, attention's output, and, of the gradient of q, k and v, what neither a rotation nor the
-// sums for a bias read.
+// A cast reads 2 bytes of an element and writes 2. Current scaling reads a tensor once more for its amax,
+// unless another kernel has it in hand: weights, attention's output, and, of the gradient of q, k and v, what
+// neither a rotation nor the sums for a bias read.
 TEST(DryStepOnADevice, OnlyCurrentScalesNeedPassesForAmaxes) {
   struct Form {
     std::vector<std::string> keys;

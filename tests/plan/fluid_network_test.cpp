@@ -41,8 +41,8 @@ bool fits(const Case& c, const std::vector<double>& rates) {
   return true;
 }
 
-// Finds max-min fair rates from the definition alone. All rates that can still rise do so together, to the level that
-// bisection finds; a rate that cannot rise alone by a millionth stays.
+// Finds max-min fair rates from the definition alone. All rates that can still rise do so together, to the
+// level that bisection finds; a rate that cannot rise alone by a millionth stays.
 std::vector<double> naive_rates(const Case& c) {
   std::vector<double> rates(c.flows.size());
   std::vector<bool> is_fixed(rates.size());

@@ -84,8 +84,8 @@ struct StageCosts {
 };
 
 // Writes one rank's list of a pipeline. Activations run in `group` and gradients in the next one, as in
-// parallel/pipeline.h. As there, an activation is received into the memory of an earlier micro-batch, once the
-// gradient that was sent from it is gone. Other sends are waited for at the end.
+// parallel/pipeline.h. As there, an activation is received into the memory of an earlier micro-batch, once
+// the gradient that was sent from it is gone. Other sends are waited for at the end.
 inline void write_pipeline(Writer& writer, const PipelineShape& shape, int rank, int group,
                            const StageCosts& costs) {
   const std::vector<PipelineOp> list = pipeline_schedule(shape, rank);
@@ -149,9 +149,9 @@ struct MeshJob {
   uint64_t layer_gradient_bytes = 427819008;  // 1.71 GB in bf16 over tp 8, reduced in f32
 };
 
-// Returns the programs of tp * pp * dp ranks; tensor parallelism is the fastest axis, replicas the next one. Each
-// layer runs four all_reduces over tp, gradients go in one bucket per layer from the last micro-batch on, and the step
-// ends with a sum over all ranks.
+// Returns the programs of tp * pp * dp ranks; tensor parallelism is the fastest axis, replicas the next one.
+// Each layer runs four all_reduces over tp, gradients go in one bucket per layer from the last micro-batch
+// on, and the step ends with a sum over all ranks.
 inline RankPrograms mesh_job(const MeshJob& mesh) {
   RankPrograms job;
   const int stage_ranks = mesh.tp * mesh.dp, ranks = stage_ranks * mesh.pp;

@@ -57,8 +57,8 @@ TEST(Network, RingsInsideANodeFollowTheFormulas) {
 TEST(Network, AGroupUsesTheNicsOfItsMembers) {
   const Network network(find_hardware("h100-sxm"), 32);
   const double S = kGib, nic = 50e9 * 0.92, launch = 8.4e-6;
-  // One device on each of four nodes: one NIC each. A tree between nodes would have less latency, but 0.92 of the
-  // bandwidth and twice S instead of 1.5 S.
+  // One device on each of four nodes: one NIC each. A tree between nodes would have less latency, but 0.92 of
+  // the bandwidth and twice S instead of 1.5 S.
   EXPECT_NEAR(collective_s(network, every(3, 4, 8), Operation::kAllReduce, kGib),
               launch + 6 * 14e-6 + 1.5 * S / nic, 1e-12);
   // All devices of two nodes: eight NICs per node carry the ring.
@@ -120,8 +120,8 @@ TEST(Network, RacksLimitWhatCrossesThem) {
   EXPECT_NEAR(lone_s(network, local.transfer(1'000'000'000)), 0.01, 1e-12);
 }
 
-// In a node whose devices form a ring, each neighbour has half of a device's bandwidth, and messages to others pass
-// through the devices between.
+// In a node whose devices form a ring, each neighbour has half of a device's bandwidth, and messages to
+// others pass through the devices between.
 TEST(Network, ARingOfDevicesCarriesMessagesThroughItsDevices) {
   Hardware hardware = plain_hardware();
   hardware.node.topology = Hardware::Topology::kRing;

@@ -1,5 +1,6 @@
-// Tests in which order a step starts messages, computes, and waits: messages that could be hidden behind computation
-// are started before it and waited for after it. An implementation that waits where it starts fails.
+// Tests in which order a step starts messages, computes, and waits: messages that could be hidden behind
+// computation are started before it and waited for after it. An implementation that waits where it starts
+// fails.
 #include <gtest/gtest.h>
 
 #include <algorithm>

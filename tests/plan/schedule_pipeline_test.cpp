@@ -1,11 +1,12 @@
-// The lists of parallel/pipeline_schedule.h in virtual time, against the closed form and tests/reference/pipeline_simulation.h.
+// The lists of parallel/pipeline_schedule.h in virtual time, against the closed form and
+// tests/reference/pipeline_simulation.h.
 #include <gtest/gtest.h>
 
 #include <vector>
 
 #include "ingot/plan/schedule_simulation.h"
-#include "tests/reference/pipeline_simulation.h"
 #include "tests/plan/jobs.h"
+#include "tests/reference/pipeline_simulation.h"
 
 namespace ingot {
 namespace {
@@ -34,8 +35,8 @@ TEST(SchedulePipeline, EqualStagesHaveTheBubbleOfTheClosedForm) {
   }
 }
 
-// Messages of no bytes take only their latency. Both simulations agree if that is 0; otherwise a sender here meets its
-// receiver, and there the message leaves at once, so the step there is a lower bound.
+// Messages of no bytes take only their latency. Both simulations agree if that is 0; otherwise a sender here
+// meets its receiver, and there the message leaves at once, so the step there is a lower bound.
 TEST(SchedulePipeline, AgreesWithTheSimulationOfPipelines) {
   Hardware hardware = plain_hardware();
   for (const double message_s : {0.0, 0.1})

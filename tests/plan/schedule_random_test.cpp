@@ -1,5 +1,5 @@
-// Random programs against a naive evaluation, which knows neither events nor shared links: it repeats passes over the
-// ranks until every time is known, with the same duration for an operation whatever else runs.
+// Random programs against a naive evaluation, which knows neither events nor shared links: it repeats passes
+// over the ranks until every time is known, with the same duration for an operation whatever else runs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,8 +46,8 @@ std::vector<int> ranks_of(const RandomJob& random, const RandomOperation& op) {
   return {members[static_cast<size_t>(op.from)], members[static_cast<size_t>(op.to)]};
 }
 
-// Operations are drawn in one global order in which every rank starts those that it takes part in. It waits for each
-// after at most three more starts, so no ranks wait for each other forever.
+// Operations are drawn in one global order in which every rank starts those that it takes part in. It waits
+// for each after at most three more starts, so no ranks wait for each other forever.
 RandomJob random_job(std::mt19937& random, int ranks, uint64_t most_bytes) {
   const auto pick = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
   RandomJob out;
@@ -166,8 +166,8 @@ Lone lone(const RandomJob& random, const Network& network, size_t i) {
   return result;
 }
 
-// The same job with contention, evaluated naively: at every moment at which anything can change, all ranks and
-// operations are looked at, and the rates of all transfers are computed anew.
+// The same job with contention, evaluated naively: at every moment at which anything can change, all ranks
+// and operations are looked at, and the rates of all transfers are computed anew.
 class NaiveContention {
  public:
   NaiveContention(const RandomJob& random, const Network& network) : random_(random), network_(network) {

@@ -1,5 +1,6 @@
-// step_text SOURCE [KEY=VALUE]...: prints what each rank of a run allocates and does in a step, one line per arena and operation.
-// Ranks with the same work are printed once. tools/same_steps.py compares the texts of two programs.
+// step_text SOURCE [KEY=VALUE]...: prints what each rank of a run allocates and does in a step, one line per
+// arena and operation. Ranks with the same work are printed once. tools/same_steps.py compares the texts of
+// two programs.
 #include <fmt/core.h>
 
 #include <exception>

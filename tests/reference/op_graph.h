@@ -53,8 +53,8 @@ class GraphReference {
     return static_cast<size_t>(first) + offset(at, t.strides);
   }
 
-  // True if the element lies in its sequence. Ragged tensors are (S, heads, tokens, D) or (S, heads, D, tokens), with
-  // more elements between tokens than between the numbers of a head.
+  // True if the element lies in its sequence. Ragged tensors are (S, heads, tokens, D) or (S, heads, D,
+  // tokens), with more elements between tokens than between the numbers of a head.
   static bool is_inside(const OpGraph::Tensor& t, const Extent4& at, const GraphMemory& memory) {
     if (t.offsets == OpGraph::kNone) return true;
     const int64_t per_token = std::max(t.strides[2], t.strides[3]);
@@ -63,8 +63,8 @@ class GraphReference {
     return token < (integer(t.offsets, at[0] + 1, memory) * t.offset_factor - first) / per_token;
   }
 
-  // Returns element `at` of a tensor; a dim of size 1 is broadcast. What lies beyond a sequence is not a number, so that a
-  // result that depends on it shows.
+  // Returns element `at` of a tensor; a dim of size 1 is broadcast. What lies beyond a sequence is not a
+  // number, so that a result that depends on it shows.
   double get(Value v, Extent4 at, const GraphMemory& memory) const {
     const OpGraph::Tensor& t = graph_.at(v);
     if (t.place == OpGraph::Place::kConstant) return static_cast<double>(t.constant);

@@ -6,7 +6,8 @@
 
 namespace ingot::testing {
 
-// An empty table means no rotation. gains: q's D elements for the first q_heads heads, then k's for the others; or empty.
+// An empty table means no rotation. gains: q's D elements for the first q_heads heads, then k's for the
+// others; or empty.
 inline Doubles qk_norm_reference(const Doubles& x, const HeadShape& s, const Doubles& table, size_t R,
                                  size_t offset, double eps, const Doubles& gains = {}, size_t q_heads = 0) {
   Doubles normed = rmsnorm_reference(x, {}, s.D, eps);

@@ -1,6 +1,6 @@
-// Seen in the code: with activations.policy = "auto" a run on a GPU could take all of its memory by the plan, and ended when the
-// matrices for the peak of products, in no item of it, were allocated. Wanted: the plan has room for them, for copies of
-// gradients while kernels are timed, and for CUDA's libraries.
+// Seen in the code: with activations.policy = "auto" a run on a GPU could take all of its memory by the plan,
+// and ended when the matrices for the peak of products, in no item of it, were allocated. Wanted: the plan
+// has room for them, for copies of gradients while kernels are timed, and for CUDA's libraries.
 #include <gtest/gtest.h>
 
 #include "ingot/memory/memory_plan.h"

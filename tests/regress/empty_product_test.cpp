@@ -1,5 +1,5 @@
-// A product with K = 0 is a sum of nothing: c is zero, or stays as it is if it accumulates. The portable and the AMX
-// engine left an f32 c as it was and rounded the contents of their buffers into a 16-bit c.
+// A product with K = 0 is a sum of nothing: c is zero, or stays as it is if it accumulates. The portable and
+// the AMX engine left an f32 c as it was and rounded the contents of their buffers into a 16-bit c.
 #include <gtest/gtest.h>
 
 #include <string_view>

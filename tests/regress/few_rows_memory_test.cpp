@@ -1,4 +1,5 @@
-// The products of generation allocated packing buffers that they do not use: 6 MB per thread, absent from the memory plan.
+// The products of generation allocated packing buffers that they do not use: 6 MB per thread, absent from the
+// memory plan.
 #include <gtest/gtest.h>
 
 #include <vector>

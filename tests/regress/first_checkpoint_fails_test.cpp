@@ -1,6 +1,6 @@
-// Seen: with checkpoint.at_start, the disk refused the first checkpoint and the run went on. Its machine failed before
-// the next one, and the supervisor could not start it again: the folder held steps, but no checkpoint. Wanted: the first
-// checkpoint is tried again before the first step is made.
+// Seen: with checkpoint.at_start, the disk refused the first checkpoint and the run went on. Its machine
+// failed before the next one, and the supervisor could not start it again: the folder held steps, but no
+// checkpoint. Wanted: the first checkpoint is tried again before the first step is made.
 #include <gmock/gmock.h>
 
 #include "ingot/checkpoint/checkpoint_store.h"

@@ -69,8 +69,8 @@ TEST_F(FirstCommands, MisspeltCommandsAndOptionsNameTheNearest) {
   }
 }
 
-// Seen: `train ""` and `--init ""` trained the default model, `--out ""` a folder with a default name, y.yaml and
-// book.txt were answered with a list of presets, and heads=3 was blamed on the preset's line.
+// Seen: `train ""` and `--init ""` trained the default model, `--out ""` a folder with a default name, y.yaml
+// and book.txt were answered with a list of presets, and heads=3 was blamed on the preset's line.
 TEST_F(FirstCommands, WordsThatCannotBeMeantAreNamedWithTheFix) {
   const std::string cases[][2] = {
       {"train '' --data t.txt", "train: config: must not be empty"},

@@ -1,5 +1,5 @@
-// Seen: a value of a megabyte in a configuration or a model's file was repeated whole in the error, which hid what was wrong
-// and where. Wanted: a message quotes 200 bytes of a long text.
+// Seen: a value of a megabyte in a configuration or a model's file was repeated whole in the error, which hid
+// what was wrong and where. Wanted: a message quotes 200 bytes of a long text.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

@@ -1,6 +1,6 @@
-// Seen: a program passed over checkpoints of a newer format, resumed an older one, and overwrote and pruned what it had
-// passed over; a trainer.json that contradicted the manifest was believed; pruning removed a folder of the user's. Wanted:
-// exit code 3, and only checkpoints that this program wrote are ever touched.
+// Seen: a program passed over checkpoints of a newer format, resumed an older one, and overwrote and pruned
+// what it had passed over; a trainer.json that contradicted the manifest was believed; pruning removed a
+// folder of the user's. Wanted: exit code 3, and only checkpoints that this program wrote are ever touched.
 #include <nlohmann/json.hpp>
 
 #include "ingot/checkpoint/checkpoint_store.h"

@@ -1,5 +1,5 @@
-// Seen: with EIO in the only checkpoint, a resume ended with exit code 2, as if the command were wrong. Wanted: 3, as for
-// other input that is damaged or cannot be read; 2 only if there is no checkpoint at all.
+// Seen: with EIO in the only checkpoint, a resume ended with exit code 2, as if the command were wrong.
+// Wanted: 3, as for other input that is damaged or cannot be read; 2 only if there is no checkpoint at all.
 #include "tests/regress/attack_fixture.h"
 
 namespace ingot {
@@ -24,8 +24,8 @@ TEST_F(NoCheckpointLeft, DamagedCheckpointsAreADataError) {
   EXPECT_THAT(none.output, HasSubstr("there is no healthy checkpoint to resume"));
 }
 
-// Seen: a folder that could not be listed ended a resume with exit code 1 and the words of the C++ library. Wanted: the
-// folder is named, and an older checkpoint is taken if there is one.
+// Seen: a folder that could not be listed ended a resume with exit code 1 and the words of the C++ library.
+// Wanted: the folder is named, and an older checkpoint is taken if there is one.
 TEST_F(NoCheckpointLeft, AFolderThatCannotBeListedIsNamed) {
   const std::string user =  // root without the right to read every folder
       "setpriv --bounding-set=-dac_override,-dac_read_search --inh-caps=-dac_override,-dac_read_search ";

@@ -1,5 +1,6 @@
-// Seen: gpt2-124m, whose vocabulary has 50257 ids, failed while sampling if it was trained with the byte tokenizer: it
-// drew ids above 255, of which the tokenizer knows no bytes. Wanted: samples have the tokenizer's ids only.
+// Seen: gpt2-124m, whose vocabulary has 50257 ids, failed while sampling if it was trained with the byte
+// tokenizer: it drew ids above 255, of which the tokenizer knows no bytes. Wanted: samples have the
+// tokenizer's ids only.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

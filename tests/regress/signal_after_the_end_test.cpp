@@ -1,5 +1,5 @@
-// Seen: a SIGUSR1 that arrived after a run had completed, while the program was exiting, killed it: exit code 138.
-// Wanted: the run's own exit code.
+// Seen: a SIGUSR1 that arrived after a run had completed, while the program was exiting, killed it: exit code
+// 138. Wanted: the run's own exit code.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

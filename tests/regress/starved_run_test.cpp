@@ -1,5 +1,5 @@
-// Regression: values that train nothing passed without a word, and limits of threads and addresses ended a run with a raw
-// text of the C++ library or with SIGSEGV.
+// Regression: values that train nothing passed without a word, and limits of threads and addresses ended a
+// run with a raw text of the C++ library or with SIGSEGV.
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 

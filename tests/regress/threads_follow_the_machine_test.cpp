@@ -1,5 +1,5 @@
-// Regression: the program took one thread per core of the host whatever its control group allowed, said nothing of more
-// threads than cores, and its waiting threads spun for milliseconds.
+// Regression: the program took one thread per core of the host whatever its control group allowed, said
+// nothing of more threads than cores, and its waiting threads spun for milliseconds.
 #include <gmock/gmock.h>
 #include <sched.h>
 

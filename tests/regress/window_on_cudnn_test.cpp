@@ -1,4 +1,5 @@
-// A model with a window trained with Ingot's slow attention on a device, because cuDNN's graph for it was never asked for.
+// A model with a window trained with Ingot's slow attention on a device, because cuDNN's graph for it was
+// never asked for.
 #include <gtest/gtest.h>
 
 #include "ingot/ops/attention/attention_graph.h"

@@ -89,8 +89,8 @@ TEST_F(AsyncSave, TheCopyIsWrittenAndNotTheTrainersMemory) {
     EXPECT_TRUE(read_file(waiting / file) == read_file(beside / file)) << file;
 }
 
-// The bit is flipped between the copy and the end of writing. A busy machine may write everything before that, so the
-// test may need more than one attempt.
+// The bit is flipped between the copy and the end of writing. A busy machine may write everything before
+// that, so the test may need more than one attempt.
 TEST_F(AsyncSave, ACopyWhoseBitsChangeIsNotCommitted) {
   RunConfig c = saving(DType::f32, 0);
   c.model.width = 128;

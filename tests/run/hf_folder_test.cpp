@@ -1,5 +1,5 @@
-// Folders of Hugging Face as transformers saved them (tests/golden/hf): evaluating them, starting runs from them, and
-// writing checkpoints of the same family.
+// Folders of Hugging Face as transformers saved them (tests/golden/hf): evaluating them, starting runs from
+// them, and writing checkpoints of the same family.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -93,8 +93,8 @@ TEST_P(HfFamily, IsWhatARunStartsFromAndWritesBack) {
   EXPECT_NEAR(loss(outcome.checkpoint, text), want, kLossError * want);
 }
 
-// Generation reads the prompt in one piece and then token by token, with a cache of keys and values; evaluation reads
-// whole windows. The likeliest tokens of both must agree.
+// Generation reads the prompt in one piece and then token by token, with a cache of keys and values;
+// evaluation reads whole windows. The likeliest tokens of both must agree.
 TEST_P(HfFamily, GeneratesWhatItsLogitsOfWholeWindowsSay) {
   const LoadedModel loaded = load_model(golden_folder(GetParam()), DType::f32, LoadedWeights::kTrained,
                                         [](const fs::path&, const std::string&) {});

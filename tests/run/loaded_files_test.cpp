@@ -1,5 +1,5 @@
-// Only the files from which a model is loaded are verified, and all of those are. Its weights have the bits that
-// rounding the f32 weights gives.
+// Only the files from which a model is loaded are verified, and all of those are. Its weights have the bits
+// that rounding the f32 weights gives.
 #include <gmock/gmock.h>
 
 #include <cstring>

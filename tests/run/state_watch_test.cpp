@@ -1,5 +1,5 @@
-// Silent corruption on one rank: bits that change in memory between two steps, and gradients that one of several
-// executions gets wrong.
+// Silent corruption on one rank: bits that change in memory between two steps, and gradients that one of
+// several executions gets wrong.
 #include "ingot/run/state_watch.h"
 
 #include <gmock/gmock.h>
@@ -51,8 +51,8 @@ class StateWatchTest : public TrainingTest {
   Mesh mesh = Mesh::alone();
 };
 
-// Each flip is found before the next update uses it. The run goes back, and its weights end with the bits of a
-// run that was left alone.
+// Each flip is found before the next update uses it. The run goes back, and its weights end with the bits of
+// a run that was left alone.
 class FlippedBits : public StateWatchTest, public testing::WithParamInterface<const char*> {};
 
 TEST_P(FlippedBits, AreAllFoundAndLeaveNoTrace) {

@@ -1,6 +1,6 @@
 // A stand-in for cuBLASLt on the simulated device. Like the library, it checks every descriptor, pointer,
-// alignment, leading dimension, scale and workspace by the library's documentation, and refuses what it documents
-// as wrong or unsupported. It computes on the host.
+// alignment, leading dimension, scale and workspace by the library's documentation, and refuses what it
+// documents as wrong or unsupported. It computes on the host.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -74,9 +74,9 @@ cublasStatus_t refuse(cublasStatus_t status, const char* why) {
 cublasStatus_t invalid(const char* why) { return refuse(CUBLAS_STATUS_INVALID_VALUE, why); }
 cublasStatus_t unsupported(const char* why) { return refuse(CUBLAS_STATUS_NOT_SUPPORTED, why); }
 
-// Returns true if INGOT_SIMULATED_CUBLASLT_REFUSES, a list of words, has the word: the stand-in then behaves like a library
-// without kernels for that kind of product. Heuristics see neither beta nor C's address, so kinds that depend on them
-// (rowwise_beta, rowwise_addend, addend) are refused when they are to be computed.
+// Returns true if INGOT_SIMULATED_CUBLASLT_REFUSES, a list of words, has the word: the stand-in then behaves
+// like a library without kernels for that kind of product. Heuristics see neither beta nor C's address, so
+// kinds that depend on them (rowwise_beta, rowwise_addend, addend) are refused when they are to be computed.
 bool is_refused(const char* kind) {
   const char* list = std::getenv("INGOT_SIMULATED_CUBLASLT_REFUSES");
   return list && (" " + std::string(list) + " ").find(" " + std::string(kind) + " ") != std::string::npos;
@@ -292,7 +292,8 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
   delete handle;
   return CUBLAS_STATUS_SUCCESS;
 }
-// No version of the library. It changes with Algorithm, whose bytes are kept on disk, and with what is refused.
+// No version of the library. It changes with Algorithm, whose bytes are kept on disk, and with what is
+// refused.
 size_t cublasLtGetVersion() {
   const char* list = std::getenv("INGOT_SIMULATED_CUBLASLT_REFUSES");
   return 2 + (list ? std::hash<std::string_view>()(list) : 0);

@@ -2,16 +2,17 @@
 // of the toolkit's. They run thread by thread; each thread is a fiber that yields at barriers and warp
 // exchanges. The simulation has only what Ingot's kernels use.
 //
-// It finds wrong index arithmetic, wrong reductions, a barrier that not all threads reach, an exchange that not
-// all lanes of its mask join, and races (races.h): between threads, blocks, streams, and copies and the host. Each
-// warp of a block runs to its next barrier before the next warp begins; the tests run in both orders of the lanes,
-// warps and blocks and in random ones.
+// It finds wrong index arithmetic, wrong reductions, a barrier that not all threads reach, an exchange that
+// not all lanes of its mask join, and races (races.h): between threads, blocks, streams, and copies and the
+// host. Each warp of a block runs to its next barrier before the next warp begins; the tests run in both
+// orders of the lanes, warps and blocks and in random ones.
 //
-// A stream does nothing until the host waits for it, so the simulation also finds code that reads a result too
-// early. Device memory is poisoned at first, and the host can access it only while a stream runs. While a stream is
-// captured into a graph, waiting and allocating are errors and invalidate the graph. A stream that waits for an event of
-// the capture joins it, and its work must precede the end of the captured stream; waits for what was not captured are errors.
-// A launched graph runs each stream of its capture in a stream of its own.
+// A stream does nothing until the host waits for it, so the simulation also finds code that reads a result
+// too early. Device memory is poisoned at first, and the host can access it only while a stream runs. While a
+// stream is captured into a graph, waiting and allocating are errors and invalidate the graph. A stream that
+// waits for an event of the capture joins it, and its work must precede the end of the captured stream; waits
+// for what was not captured are errors. A launched graph runs each stream of its capture in a stream of its
+// own.
 #pragma once
 
 #include <cstddef>
@@ -54,13 +55,14 @@ extern dim3 blockDim, gridDim;
 namespace simulated_cuda {
 
 enum class Order { kAscending, kDescending, kRandom };
-// The order in which blocks, and the lanes and warps of a block between two barriers, run. The environment variable
-// INGOT_SIMULATED_ORDER is "ascending", "descending" or the seed of random orders.
+// The order in which blocks, and the lanes and warps of a block between two barriers, run. The environment
+// variable INGOT_SIMULATED_ORDER is "ascending", "descending" or the seed of random orders.
 Order order();
 
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& thread);
 void block_barrier();
-// Offers 64 bits to the lanes of the mask, waits until all of them have done so, and returns the bits of `lane`.
+// Offers 64 bits to the lanes of the mask, waits until all of them have done so, and returns the bits of
+// `lane`.
 uint64_t exchange(uint32_t mask, uint64_t value, int lane);
 uint32_t ballot(uint32_t mask, bool predicate);
 void sync_warp(uint32_t mask);

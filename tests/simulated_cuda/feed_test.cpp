@@ -14,7 +14,8 @@ constexpr int64_t kRows = 2, kContext = 256;
 
 class FeedOfDocuments : public ::testing::Test {
  protected:
-  // Sends a batch in which documents begin at these tokens of every row, in addition to 0; returns its first rows.
+  // Sends a batch in which documents begin at these tokens of every row, in addition to 0; returns its first
+  // rows.
   std::vector<int32_t> send(const std::vector<int64_t>& begins) {
     std::vector<int32_t> tokens(kRows * kContext), starts(kRows * kContext);
     for (int64_t i = 0; i < kRows * kContext; ++i) {

@@ -25,8 +25,8 @@ std::vector<std::string> keys_of(const GenerationCase& c) {
   return keys;
 }
 
-// Expects that 14 tokens after each prompt, `slots` of them at the same time, are those of the CPU, and that at least so many
-// passes were graphs. The weights are the CPU's, in memory of the device without masters.
+// Expects that 14 tokens after each prompt, `slots` of them at the same time, are those of the CPU, and that
+// at least so many passes were graphs. The weights are the CPU's, in memory of the device without masters.
 void expect_tokens_of_the_cpu(Trainer& trainer, const std::vector<Generator::Prompt>& prompts,
                               const SampleConfig& config, int64_t slots = 3, int64_t least_graphs = 10) {
   Transformer& model = *trainer.layout().model;

@@ -41,8 +41,8 @@ INSTANTIATE_TEST_SUITE_P(Models, KernelsOfGraphs,
                                            Keys{"precision.compute=bf16", "precision.fp8=rowwise"},
                                            Keys{"data.document_mask=true"}));
 
-// Losses of rowwise FP8 in which every sum of a product with another tensor is made by a kernel of its own. f32 sums in
-// another order differ in the last place, which turns few codes.
+// Losses of rowwise FP8 in which every sum of a product with another tensor is made by a kernel of its own.
+// f32 sums in another order differ in the last place, which turns few codes.
 TEST(RefusedKernels, LeaveTheLossesOfTraining) {
   const Keys fp8{"precision.fp8=rowwise", "model.width=64"};
   const auto losses = [&](std::string& refused) {

@@ -189,8 +189,8 @@ void copy_too_long() {
   cudaStreamSynchronize(stream);
 }
 
-// A copy to the device, a kernel there on another stream, and a copy back, with what orders them left out one by
-// one.
+// A copy to the device, a kernel there on another stream, and a copy back, with what orders them left out one
+// by one.
 enum class Omitted { kNothing, kWait, kRightStream, kRecord, kHostWait, kPinnedWait, kFillWait };
 
 void pipeline(Omitted omitted) {

@@ -33,8 +33,8 @@ struct Cell {
   Record write, read;
 };
 
-// The cells of a range of memory. While all accesses of an aligned word take the whole word, it has one cell. The
-// first access of a part gives each byte its own, for good.
+// The cells of a range of memory. While all accesses of an aligned word take the whole word, it has one cell.
+// The first access of a part gives each byte its own, for good.
 struct Cells {
   Cell* of_words = nullptr;
   Cell* of_bytes = nullptr;
@@ -64,8 +64,8 @@ struct Range {
   pthread_t owner = 0;  // the thread that submitted it, if it is a copy that has yet to run
 };
 
-// A read of shared memory that nothing had written. A write that follows before the next barrier makes it a race;
-// otherwise the barrier or the block's end reports it.
+// A read of shared memory that nothing had written. A write that follows before the next barrier makes it a
+// race; otherwise the barrier or the block's end reports it.
 struct Unwritten {
   const void *at = nullptr, *code = nullptr;
   uint32_t thread = 0;
@@ -224,7 +224,8 @@ void remember(Cell& cell, const Access& a) {
   cell.write.is_atomic = a.is_atomic;
 }
 
-// Checks an access of the bytes from `offset` on, and remembers it. Byte 0 of the cells is the first of a word.
+// Checks an access of the bytes from `offset` on, and remembers it. Byte 0 of the cells is the first of a
+// word.
 void check_cells(const Cells& cells, size_t offset, const Access& a) {
   const size_t end = offset + a.size_bytes;
   for (size_t i = offset; i < end;) {

@@ -1,10 +1,10 @@
-// The memory of the simulated device as a checker of races sees it. The compiler instruments the kernels' loads
-// and stores (-fsanitize=thread), each of which calls races.cpp. For every byte of shared and global memory, races.cpp
-// keeps the last write and the last reads.
+// The memory of the simulated device as a checker of races sees it. The compiler instruments the kernels'
+// loads and stores (-fsanitize=thread), each of which calls races.cpp. For every byte of shared and global
+// memory, races.cpp keeps the last write and the last reads.
 //
 // Two accesses of one byte race if at least one is a write, not both are atomic, and nothing orders them: a
-// barrier in their block, __syncwarp in their warp (shuffles and votes order no memory), or the order of streams,
-// events and the host's waits. A race ends the process with a sentence that names it and its line.
+// barrier in their block, __syncwarp in their warp (shuffles and votes order no memory), or the order of
+// streams, events and the host's waits. A race ends the process with a sentence that names it and its line.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,8 @@ void join(Clock& clock, const Clock& other);
 
 // The host's knowledge; an operation of a stream inherits it when it is submitted.
 Clock& host_clock();
-// Begins an operation of a stream: later accesses belong to it. `clock` is what the operation is ordered behind.
+// Begins an operation of a stream: later accesses belong to it. `clock` is what the operation is ordered
+// behind.
 void begin_operation(size_t stream, const Clock& clock);
 void end_operation();
 
@@ -43,7 +44,8 @@ void initialise_memory(const void* begin);
 void access_range(const void* begin, size_t size_bytes, bool is_write);
 void access_atomically(const void* place, size_t size_bytes);
 
-// Host memory that submitted copies have yet to read or write; checked at every instrumented access of the host.
+// Host memory that submitted copies have yet to read or write; checked at every instrumented access of the
+// host.
 void add_pending(const void* begin, size_t size_bytes, bool is_write);
 void remove_pending(const void* begin, size_t size_bytes, bool is_write);
 

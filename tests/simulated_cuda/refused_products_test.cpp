@@ -1,5 +1,5 @@
-// 8-bit products, and products that add to another tensor, have the same results with a cuBLASLt that refuses them: the
-// stand-in behaves like one that lacks the kinds named in INGOT_SIMULATED_CUBLASLT_REFUSES.
+// 8-bit products, and products that add to another tensor, have the same results with a cuBLASLt that refuses
+// them: the stand-in behaves like one that lacks the kinds named in INGOT_SIMULATED_CUBLASLT_REFUSES.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -93,7 +93,8 @@ TEST_P(RefusedProducts, HaveTheSameResults) {
           want[i] *= 0.5 * a_scales[is_by_row ? m : 0] * b_scales[is_by_row ? n : 0];
           want[i] += (accumulates ? olds[i] : 0) + (has_bias ? biases[n] : 0) + (has_base ? bases[i] : 0);
         }
-        // The bias is rounded to the dtype, and the result once for each of its terms. Each is of the size of the sum.
+        // The bias is rounded to the dtype, and the result once for each of its terms. Each is of the size of
+        // the sum.
         expect_close(to.to_host(), want, 4 * unit_roundoff(out) + 0x1p-16 * spread,
                      fmt::format("{}, by row {}, terms {}", name(out), is_by_row, terms), spread);
       }

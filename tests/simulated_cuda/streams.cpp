@@ -1,5 +1,5 @@
-// Memory, streams, events and graphs of the simulated device. Its time is simulated, too, so that what is chosen by timing is
-// the same in every run.
+// Memory, streams, events and graphs of the simulated device. Its time is simulated, too, so that what is
+// chosen by timing is the same in every run.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -36,7 +36,8 @@ cudaError_t cudaDriverGetVersion(int* version) {
 cudaError_t cudaRuntimeGetVersion(int* version) { return cudaDriverGetVersion(version); }
 
 namespace simulated_cuda {
-// A piece of work in a stream. It begins when `after` has done `count` pieces and `is_ready`, if there is one, returns true.
+// A piece of work in a stream. It begins when `after` has done `count` pieces and `is_ready`, if there is
+// one, returns true.
 struct Work {
   std::function<void()> run;
   std::vector<Use> uses = {};
@@ -281,7 +282,8 @@ void wait_for(Stream& stream) {
   join(host_clock(), stream.clock);
 }
 
-// Maps memory with a page behind it that faults. Long blocks are made of huge pages: set_access takes time for each page.
+// Maps memory with a page behind it that faults. Long blocks are made of huge pages: set_access takes time
+// for each page.
 void* map_memory(size_t size_bytes, int protection, std::map<char*, size_t>& blocks) {
   const size_t mapped = (size_bytes + kPage - 1) / kPage * kPage;
   const size_t aligned = mapped >= kHugePage ? kHugePage : 0;
@@ -360,7 +362,8 @@ cudaError_t spoil(SimulatedGraph* graph, cudaError_t error) {
   return error;
 }
 
-// A wait for an event that was recorded in a capture, or by a stream that is captured. Returns what the runtime says.
+// A wait for an event that was recorded in a capture, or by a stream that is captured. Returns what the
+// runtime says.
 cudaError_t wait_in_graph(simulated_cuda::Stream* stream, const SimulatedEvent& event) {
   if (stream->captured && event.graph == 0) return spoil(stream->captured, cudaErrorStreamCaptureIsolation);
   const auto& all = simulated_cuda::streams;

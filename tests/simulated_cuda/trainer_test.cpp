@@ -73,8 +73,8 @@ void expect_near(double got, double want, double relative, const std::string& wh
   EXPECT_NEAR(got, want, relative * std::abs(want)) << what;
 }
 
-// Expects the same course on both devices for one configuration. The gradients of the first step are those of equal
-// weights, so each has the tolerance of a single gradient.
+// Expects the same course on both devices for one configuration. The gradients of the first step are those of
+// equal weights, so each has the tolerance of a single gradient.
 void expect_same_course(const Keys& keys, int steps, const std::string& name) {
   const RunConfig config = configured(keys);
   const Course want = train(keys, steps), got = train(keys + kOnDevice, steps);
@@ -103,8 +103,8 @@ void expect_same_course(const Keys& keys, int steps, const std::string& name) {
     expect_near(got.first[i].grad_norm, first.grad_norm, of_scalar * of_gradient,
                 first.name + ": first gradient");
     expect_near(got.stats[i].grad_norm, last.grad_norm, of_scalar * of_norm, last.name + ": gradient");
-    // A bias is the sum of its updates. Those of the keys are rounding alone, since a constant in all scores of a query
-    // changes nothing: a third of the elements move at random, and k = 2.8 for the whole.
+    // A bias is the sum of its updates. Those of the keys are rounding alone, since a constant in all scores
+    // of a query changes nothing: a third of the elements move at random, and k = 2.8 for the whole.
     const double of_moves = 2 * of_scalar * of_norm;
     expect_near(got.stats[i].weight_norm, last.weight_norm, of_moves, last.name + ": weights");
     expect_near(got.stats[i].update_norm, last.update_norm, of_moves, last.name + ": update");

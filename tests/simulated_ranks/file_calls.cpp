@@ -1,6 +1,6 @@
 // The program's calls of the file system, the clock and the process id. In a task of a simulation they are
-// simulated; anywhere else they go to the system. The C++ library's own calls end here too. Calls inside of the C
-// library (fopen, opendir) do not, so files that are only read, and train.log, see no faults.
+// simulated; anywhere else they go to the system. The C++ library's own calls end here too. Calls inside of
+// the C library (fopen, opendir) do not, so files that are only read, and train.log, see no faults.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/core.h>

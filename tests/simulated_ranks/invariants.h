@@ -18,8 +18,8 @@ void require_saved_checkpoints(const std::filesystem::path& run, const Simulated
 // has the undisturbed losses: the same bits as long as the layout is the configured one, and a relative
 // difference of at most 1e-6 afterwards.
 void require_steps(const Scenario& scenario, const Undisturbed& undisturbed, const SimulatedJob& job);
-// metrics.jsonl has every step once, with its loss and the tokens so far; run.json and the last checkpoint say that
-// the run is complete.
+// metrics.jsonl has every step once, with its loss and the tokens so far; run.json and the last checkpoint
+// say that the run is complete.
 void require_complete_run(const Scenario& scenario, const Undisturbed& undisturbed, const SimulatedJob& job,
                           const std::filesystem::path& run);
 // The incidents of one supervisor name what the faults did, in order. first: its first attempt.

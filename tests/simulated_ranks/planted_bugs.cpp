@@ -1,5 +1,5 @@
-// Functions around some of the trainer's (the linker's --wrap, tests/CMakeLists.txt): they tell the simulation what
-// happened, and plant bugs.
+// Functions around some of the trainer's (the linker's --wrap, tests/CMakeLists.txt): they tell the
+// simulation what happened, and plant bugs.
 #include "tests/simulated_ranks/planted_bugs.h"
 
 #include <cstring>
@@ -91,8 +91,8 @@ fs::path wrap_finish(CheckpointWriter* writer) {
   return path;
 }
 
-// Work in the background is done at once by the rank itself, so that a seed decides all that happens. Between its
-// phases the rank still makes steps.
+// Work in the background is done at once by the rank itself, so that a seed decides all that happens. Between
+// its phases the rank still makes steps.
 void wrap_start(BackgroundTask* task, std::function<void()> work) {
   if (is_rank()) return task->run(work);
   real_start(task, std::move(work));

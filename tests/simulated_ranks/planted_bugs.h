@@ -1,6 +1,6 @@
-// Bugs that the simulation plants to show that it would find them. Each is a small change at a seam: in what a
-// communicator does, in what the file system does, in what the supervisor's job reports, or around a function of
-// the trainer (planted_bugs.cpp).
+// Bugs that the simulation plants to show that it would find them. Each is a small change at a seam: in what
+// a communicator does, in what the file system does, in what the supervisor's job reports, or around a
+// function of the trainer (planted_bugs.cpp).
 #pragma once
 
 #include <array>

@@ -1,9 +1,9 @@
 // Scheduler runs the threads of a simulation one at a time, in virtual time.
 //
-// Every rank, and the supervisor, is a task: a thread with a clock of its own. Exactly one task holds the baton
-// and runs; it gives the baton away where it waits, sleeps, communicates or calls the file system. The next task
-// is the one with the earliest clock; a random number of the seed decides between equal clocks. What a task
-// computes takes no virtual time, so the order of all events is a function of the seed.
+// Every rank, and the supervisor, is a task: a thread with a clock of its own. Exactly one task holds the
+// baton and runs; it gives the baton away where it waits, sleeps, communicates or calls the file system. The
+// next task is the one with the earliest clock; a random number of the seed decides between equal clocks.
+// What a task computes takes no virtual time, so the order of all events is a function of the seed.
 #pragma once
 
 #include <condition_variable>
@@ -69,7 +69,8 @@ class Scheduler {
   // Waits until another task calls wake().
   void block();
   void wake(Task& task, double at_s);
-  // The task never runs again, and no destructor of its thread runs. If it is the calling task, does not return.
+  // The task never runs again, and no destructor of its thread runs. If it is the calling task, does not
+  // return.
   void kill(Task& task);
 
   // Adds a number to the hash of everything that happened.

@@ -1,10 +1,11 @@
 // Communicators of simulated ranks: threads of one process in virtual time (scheduler.h).
 //
-// An operation is done when its last rank has started it, plus its duration on an H100 cluster by the planner's
-// model (plan/network.h, each operation alone on the network), plus a random delay. Collectives of one group
-// keep their order, and so do messages between two ranks; everything else may be done in any order. A send may
-// be done before it is received, as MPI allows, or only afterwards. Sums are those of the MPI communicator, bit
-// for bit. Outputs are filled with NaN while an operation is in progress, so that a missing wait is seen.
+// An operation is done when its last rank has started it, plus its duration on an H100 cluster by the
+// planner's model (plan/network.h, each operation alone on the network), plus a random delay. Collectives of
+// one group keep their order, and so do messages between two ranks; everything else may be done in any order.
+// A send may be done before it is received, as MPI allows, or only afterwards. Sums are those of the MPI
+// communicator, bit for bit. Outputs are filled with NaN while an operation is in progress, so that a missing
+// wait is seen.
 #pragma once
 
 #include <map>

@@ -1,11 +1,11 @@
-// The file system as simulated ranks see it. The files are real ones in a folder of the host; the calls that the
-// program makes (file_calls.cpp) pass through here first, where they may fail, and where the simulation keeps
-// account of what a power cut would take.
+// The file system as simulated ranks see it. The files are real ones in a folder of the host; the calls that
+// the program makes (file_calls.cpp) pass through here first, where they may fail, and where the simulation
+// keeps account of what a power cut would take.
 //
 // What a power cut leaves: bytes that their writer has flushed (fsync), and in a file with unflushed bytes
-// everything outside of them. Every host has a page cache of its own, so that a rank's fsync flushes what that
-// rank wrote. Changes of folders (create, rename, remove) become durable in order, at the latest with the next
-// fsync of the folder; the seed decides how many later ones a power cut undoes.
+// everything outside of them. Every host has a page cache of its own, so that a rank's fsync flushes what
+// that rank wrote. Changes of folders (create, rename, remove) become durable in order, at the latest with
+// the next fsync of the folder; the seed decides how many later ones a power cut undoes.
 #pragma once
 
 #include <sys/types.h>
@@ -30,8 +30,8 @@ class SimulatedFiles {
   SimulatedFiles(Scheduler& scheduler, uint64_t seed, std::filesystem::path root, std::filesystem::path aside,
                  Bug bug, std::function<void(int rank, const std::string& path)> called_in);
 
-  // Faults. A full disk refuses every byte until the time; statvfs shows it or, as on some network file systems,
-  // does not. The next write or flush of a rank fails with EIO.
+  // Faults. A full disk refuses every byte until the time; statvfs shows it or, as on some network file
+  // systems, does not. The next write or flush of a rank fails with EIO.
   void fill_disk(double until_s, bool is_seen);
   void fail_next_write(int rank) { failing_rank_ = rank; }
   bool may_fail() const { return is_full() || failing_rank_; }  // a fault is pending or in progress

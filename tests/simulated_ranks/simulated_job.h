@@ -1,6 +1,6 @@
-// SimulatedJob: the job of `ingot launch` with simulated ranks. It does what LocalJob (launch/local_job.h) does
-// with real processes: it probes the hosts, chooses the layout, starts ranks that run the real trainer, reads
-// their heartbeats and says how they ended, in the words of mpirun and of the ranks' watchdogs.
+// SimulatedJob: the job of `ingot launch` with simulated ranks. It does what LocalJob (launch/local_job.h)
+// does with real processes: it probes the hosts, chooses the layout, starts ranks that run the real trainer,
+// reads their heartbeats and says how they ended, in the words of mpirun and of the ranks' watchdogs.
 #pragma once
 
 #include <atomic>

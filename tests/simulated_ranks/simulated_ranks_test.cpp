@@ -1,5 +1,5 @@
-// Runs seeds of the simulation (docs/simulated-ranks.md). INGOT_SEED=N runs the seed N only and says what happened;
-// INGOT_FIRST_SEED=N and INGOT_SEEDS=N set which seeds a test runs, INGOT_BUG=name plants a bug.
+// Runs seeds of the simulation (docs/simulated-ranks.md). INGOT_SEED=N runs the seed N only and says what
+// happened; INGOT_FIRST_SEED=N and INGOT_SEEDS=N set which seeds a test runs, INGOT_BUG=name plants a bug.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 

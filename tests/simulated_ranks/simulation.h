@@ -1,5 +1,5 @@
-// A simulation runs the seed of a scenario from its start to its end in a process of its own and says whether every
-// invariant held.
+// A simulation runs the seed of a scenario from its start to its end in a process of its own and says whether
+// every invariant held.
 #pragma once
 
 #include <cstdint>

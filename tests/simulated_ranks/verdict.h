@@ -6,8 +6,8 @@
 
 namespace ingot::simulated {
 
-// Reports that the invariant `kind` does not hold, and ends the process of the seed at once. Any task may call
-// it.
+// Reports that the invariant `kind` does not hold, and ends the process of the seed at once. Any task may
+// call it.
 [[noreturn]] void end_seed(std::string_view kind, const std::string& text);
 
 }  // namespace ingot::simulated

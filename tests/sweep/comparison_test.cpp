@@ -24,7 +24,8 @@ using testing::UnorderedElementsAre;
 
 constexpr int kSteps = 500;
 
-// A run whose loss at step s is 2 + offset + 100 / (s + 50) and the noise of its batches, which equal seeds share.
+// A run whose loss at step s is 2 + offset + 100 / (s + 50) and the noise of its batches, which equal seeds
+// share.
 ComparedRun made_run(const std::string& rate, uint64_t seed, double offset, int steps = kSteps) {
   ComparedRun run;
   run.name = "runs/" + rate + "-" + std::to_string(seed);
@@ -97,8 +98,8 @@ TEST(Comparison, SeedsArePaired) {
 }
 
 TEST(Comparison, OtherSeedsAreComparedByWelch) {
-  // scipy.stats.ttest_ind([2.30, 2.36, 2.33], [2.21, 2.25], equal_var=False): t = 3.7796, 2.3946 degrees of freedom.
-  // The interval is rounded to 2 whole degrees of freedom.
+  // scipy.stats.ttest_ind([2.30, 2.36, 2.33], [2.21, 2.25], equal_var=False): t = 3.7796, 2.3946 degrees of
+  // freedom. The interval is rounded to 2 whole degrees of freedom.
   std::vector<ComparedRun> runs;
   const double first[] = {2.21, 2.25}, second[] = {2.30, 2.36, 2.33};
   for (const uint64_t seed : {1, 2}) {

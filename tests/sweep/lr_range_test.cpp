@@ -34,7 +34,8 @@ std::vector<double> rates_of(const LrRangeSpec& spec) {
   return rates;
 }
 
-// The loss falls from 4 to 3 around the rate 1e-3, is lowest at 1e-2, and rises with the square of the logarithm.
+// The loss falls from 4 to 3 around the rate 1e-3, is lowest at 1e-2, and rises with the square of the
+// logarithm.
 double known_loss(double rate) {
   const double x = std::log10(rate) + 2;  // 0 at 1e-2
   return x < 0 ? 3 + std::min(1.0, 0.5 * x * x) : 3 + 0.4 * x * x;

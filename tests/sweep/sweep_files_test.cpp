@@ -76,8 +76,9 @@ TEST(SweepResult, TheBestSettingIsThatOfTheLowestMean) {
 TEST(SweepResult, DifferencesArePairedBySeed) {
   const KnownSweep sweep;
   const SweepResult result = sweep.judge();
-  // Setting 3 has the best rate with layernorm: its distance of 0.001 +- 0.005 is within the noise, though that of
-  // its losses over the seeds would be a hundred times larger. The other rates lose 0.1 with every seed.
+  // Setting 3 has the best rate with layernorm: its distance of 0.001 +- 0.005 is within the noise, though
+  // that of its losses over the seeds would be a hundred times larger. The other rates lose 0.1 with every
+  // seed.
   EXPECT_THAT(result.not_told_apart, ElementsAre(3));
   EXPECT_NEAR(result.settings[3].to_best.mean, 0.001, 1e-12);
   EXPECT_NEAR(result.settings[3].to_best.interval->high, 0.001 + 4.30265 * 0.002 / std::sqrt(3.0), 1e-6);
@@ -103,7 +104,8 @@ TEST(SweepResult, WhatDivergedFailedOrStoppedIsNeverTheBest) {
   }
 }
 
-// Seen: a sweep of one seed began with "Optimum ..., by a parabola", and said only below that one seed means nothing.
+// Seen: a sweep of one seed began with "Optimum ..., by a parabola", and said only below that one seed means
+// nothing.
 TEST(SweepResult, OneSeedIsSaidBeforeAnyNumberIsReadFromIt) {
   KnownSweep sweep;
   EXPECT_THAT(sweep_markdown(sweep.record, sweep.runs, sweep.results),

@@ -39,8 +39,8 @@ INSTANTIATE_TEST_SUITE_P(Models, Batch, ::testing::Values("positions=learned", "
                            return key.substr(0, key.find('='));
                          });
 
-// A cached sequence is what the model makes of the whole window: its likeliest tokens are those of a model that reads
-// everything again for each token.
+// A cached sequence is what the model makes of the whole window: its likeliest tokens are those of a model
+// that reads everything again for each token.
 TEST(Generation, EqualsReadingEverythingAgain) {
   SmallTraining training(small_config({"model.layers=2"}));
   training.steps(20);

@@ -9,8 +9,8 @@
 
 namespace ingot {
 
-// Writes NaN over every gradient that the next step is to overwrite, so that one which it adds to instead makes that step
-// fail.
+// Writes NaN over every gradient that the next step is to overwrite, so that one which it adds to instead
+// makes that step fail.
 inline void spoil_old_gradients(Trainer& trainer) {
   Stream& stream = *trainer.layout().stream;
   for (const ParamShard& shard : trainer.params().shards()) {

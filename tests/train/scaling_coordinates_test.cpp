@@ -1,5 +1,6 @@
-// The coordinate check of muP (Yang et al. 2022, arXiv:2203.03466, appendix D.1): after a few steps the change
-// of each activation has the same size at every width with the rule, and grows with the width without it.
+// The coordinate check of muP (Yang et al. 2022, arXiv:2203.03466, appendix D.1): after a few steps the
+// change of each activation has the same size at every width with the rule, and grows with the width without
+// it.
 #include <gtest/gtest.h>
 
 #include <cmath>

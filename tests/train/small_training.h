@@ -14,8 +14,8 @@
 
 namespace ingot {
 
-// Returns a learnable stream of 61 different tokens, each of which follows from the one before. Its documents have 300
-// tokens each in the first half, and 90 later.
+// Returns a learnable stream of 61 different tokens, each of which follows from the one before. Its documents
+// have 300 tokens each in the first half, and 90 later.
 inline TokenSource chain() {
   std::vector<uint16_t> tokens(4000);
   for (size_t i = 1; i < tokens.size(); ++i)

@@ -20,7 +20,8 @@ std::vector<double> course(const std::vector<std::string>& keys, std::vector<int
   return losses;
 }
 
-// A step with a smaller window computes what a model with this window computes, and so does the evaluation after it.
+// A step with a smaller window computes what a model with this window computes, and so does the evaluation
+// after it.
 TEST(WindowTraining, AStepHasTheWindowOfItsInputs) {
   for (const char* policy : {"activations.policy=none", "activations.policy=block"})
     for (const char* documents : {"data.document_mask=false", "data.document_mask=true"}) {

@@ -1,4 +1,5 @@
-// docs/formats.md lists the files that a run writes and the keys in them; the commands that print JSON print JSON.
+// docs/formats.md lists the files that a run writes and the keys in them; the commands that print JSON print
+// JSON.
 #include <gmock/gmock.h>
 
 #include <filesystem>

@@ -10,9 +10,9 @@ namespace ingot {
 // bus: "0000:C1:00.0", in either case.
 std::string cpus_near(const std::string& bus, const std::filesystem::path& devices = "/sys/bus/pci/devices");
 
-// Binds the calling thread, and all threads that it starts from then on, to the CPUs of such a list. Does nothing and
-// returns false if the thread may not use every CPU of the machine, because a launcher has then placed it, or if the list
-// names no CPU.
+// Binds the calling thread, and all threads that it starts from then on, to the CPUs of such a list. Does
+// nothing and returns false if the thread may not use every CPU of the machine, because a launcher has then
+// placed it, or if the list names no CPU.
 bool bind_to_cpus(const std::string& list);
 
 }  // namespace ingot

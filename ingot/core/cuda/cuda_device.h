@@ -66,7 +66,8 @@ void release(MemoryKind kind, void* memory) noexcept;
 
 // Creates a stream of the current device, with Device::kCuda. kUsage error if there is no device.
 Stream make_stream();
-// The same, with the highest priority that the device has: its kernels start before those that wait in other streams.
+// The same, with the highest priority that the device has: its kernels start before those that wait in other
+// streams.
 Stream make_priority_stream();
 
 // Blocks until all work submitted to the stream is done. Throws the errors of kernels that failed.

@@ -11,7 +11,8 @@ __global__ void __launch_bounds__(kThreads) elementwise(int64_t n, F f) {
   if (i < n) f(i);
 }
 
-// The same for an f that returns the largest magnitude that it has written; amax is raised to that of all threads.
+// The same for an f that returns the largest magnitude that it has written; amax is raised to that of all
+// threads.
 template <int W, typename F>
 __global__ void __launch_bounds__(kThreads) elementwise_with_amax(int64_t n, F f, uint32_t* amax) {
   const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * W;
@@ -24,7 +25,8 @@ void launch_elementwise(int64_t n, const char* op, Stream& stream, const F& f) {
   launch({stream, op, dim3(blocks_for(n, int64_t{kThreads} * W)), dim3(kThreads)}, elementwise<W, F>, n, f);
 }
 
-// As launch_elementwise, for an f that writes y and returns the largest magnitude that it has written; raises y.amax.
+// As launch_elementwise, for an f that writes y and returns the largest magnitude that it has written; raises
+// y.amax.
 template <int W, typename F>
 void launch_elementwise(int64_t n, const Tensor& y, const char* op, Stream& stream, const F& f) {
   if (!y.amax) return launch_elementwise<W>(n, op, stream, f);

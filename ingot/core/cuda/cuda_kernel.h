@@ -222,8 +222,8 @@ __device__ __forceinline__ uint32_t load_shared_word(uint32_t* place) {
 #endif
 }
 
-// Raises amax, the bits of a number that is not negative (float_bits), to the largest of_thread of all threads of the
-// block. NaN is ignored. A block that finds a larger number there makes no atomic.
+// Raises amax, the bits of a number that is not negative (float_bits), to the largest of_thread of all
+// threads of the block. NaN is ignored. A block that finds a larger number there makes no atomic.
 template <int kBlock>
 __device__ __forceinline__ void raise(uint32_t* amax, float of_thread) {
   __shared__ float of_warp[kBlock / kWarp];

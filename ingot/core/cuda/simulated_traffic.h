@@ -1,5 +1,5 @@
-// Counts the bytes that the loads and stores of cuda_kernel.h move to and from global memory, in the simulation
-// only. There the kernels are compiled as C++ and run on one thread.
+// Counts the bytes that the loads and stores of cuda_kernel.h move to and from global memory, in the
+// simulation only. There the kernels are compiled as C++ and run on one thread.
 #pragma once
 
 #include <cstdint>

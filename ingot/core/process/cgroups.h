@@ -18,9 +18,9 @@ struct Cgroup {
   int version = 2;
 };
 
-// Calls `visit` for the process's own group and each of its ancestors up to the root, in version 2 and in the version 1
-// hierarchy of `controller` ("memory", "cpu"). In a container the path may be the host's, of which only the root is
-// visible, so the files of a group may be missing.
+// Calls `visit` for the process's own group and each of its ancestors up to the root, in version 2 and in the
+// version 1 hierarchy of `controller` ("memory", "cpu"). In a container the path may be the host's, of which
+// only the root is visible, so the files of a group may be missing.
 void visit_cgroups(const CgroupFiles& files, const std::string& controller,
                    const std::function<void(const Cgroup&)>& visit);
 

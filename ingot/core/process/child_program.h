@@ -13,7 +13,8 @@
 
 namespace ingot {
 
-// The open descriptors that become a child's standard streams, and the signal that it gets if its parent dies.
+// The open descriptors that become a child's standard streams, and the signal that it gets if its parent
+// dies.
 struct ChildStreams {
   int input, output, errors;
   int death_signal = SIGTERM;

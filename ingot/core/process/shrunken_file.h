@@ -15,8 +15,8 @@ struct MappedRange;
 MappedRange* add_mapped_range(const void* begin, size_t size_bytes, const std::string& path) noexcept;
 void remove_mapped_range(MappedRange* range) noexcept;
 
-// Names a folder of files that the process has not completed; the handler below removes it, because no destructor runs
-// there. Empty: none. One thread calls this.
+// Names a folder of files that the process has not completed; the handler below removes it, because no
+// destructor runs there. Empty: none. One thread calls this.
 void remove_if_a_file_shrinks(const std::string& folder);
 
 // Installs the SIGBUS handler: a SIGBUS in a mapped file ends the process with exit code 3 and the file's

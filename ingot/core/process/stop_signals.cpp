@@ -29,8 +29,8 @@ const char* name_of(int signal) {
   }
 }
 
-// The same signal that comes again so soon was sent with the first: a terminal sends one to mpirun and to the ranks
-// it forwards to, and the kernel tells of a parent's death once for each of its threads.
+// The same signal that comes again so soon was sent with the first: a terminal sends one to mpirun and to the
+// ranks it forwards to, and the kernel tells of a parent's death once for each of its threads.
 constexpr std::chrono::milliseconds kEcho{200};
 
 sigset_t stop_signals() {

@@ -1,5 +1,5 @@
-// The number of threads that this machine runs for this process at the same time, and what limits it. More threads than
-// that wait for each other at every barrier.
+// The number of threads that this machine runs for this process at the same time, and what limits it. More
+// threads than that wait for each other at every barrier.
 #pragma once
 
 #include <sched.h>
@@ -29,8 +29,8 @@ struct CpuSources {
   std::optional<int> allowed = {};  // by the affinity mask of this process
 };
 
-// Returns the smallest of three limits: the affinity mask, this rank's share of the host's cores, and its share of the CPU
-// quotas of all control groups up to the root. A fraction of a CPU counts as one.
+// Returns the smallest of three limits: the affinity mask, this rank's share of the host's cores, and its
+// share of the CPU quotas of all control groups up to the root. A fraction of a CPU counts as one.
 ThreadLimit machine_thread_limit(const HostShare& share = {}, const CpuSources& sources = {});
 
 // The number of threads of this process as it was set last.
@@ -41,15 +41,15 @@ struct ThreadUse {
 };
 const ThreadUse& thread_use();
 
-// Sets the number of threads to OMP_NUM_THREADS if the environment has it, otherwise to the limit of the machine. A program
-// calls it before it computes; the ranks of a job call it again when they know each other.
+// Sets the number of threads to OMP_NUM_THREADS if the environment has it, otherwise to the limit of the
+// machine. A program calls it before it computes; the ranks of a job call it again when they know each other.
 void use_machine_threads(const HostShare& share = {});
 
 // Sets the number of threads on behalf of `source`, a key of the configuration.
 void use_threads_of(const std::string& source, int threads);
 
-// Returns a warning if the process uses more threads than the machine allows, or fewer because mpirun has bound it to one
-// core; otherwise "".
+// Returns a warning if the process uses more threads than the machine allows, or fewer because mpirun has
+// bound it to one core; otherwise "".
 std::string thread_warning(const ThreadUse& use);
 
 // The cores on which this process may run.

@@ -32,8 +32,8 @@ class AddedTokenMatcher {
   // takes_special, but even then the text of a special token is not searched for other tokens.
   void split(std::string_view text, bool takes_special, std::vector<Stretch>& out) const;
 
-  // Returns true if no token is found across a place before a space that follows a character other than white space and
-  // `marker` (which may be empty).
+  // Returns true if no token is found across a place before a space that follows a character other than white
+  // space and `marker` (which may be empty).
   bool is_local(std::string_view marker) const;
 
  private:
@@ -44,8 +44,8 @@ class AddedTokenMatcher {
   std::vector<std::vector<size_t>> lengths_;  // by first byte: the lengths of the contents, longest first
 };
 
-// The added tokens of a tokenizer. The library looks for some of them in the text, and then for the others in the
-// normalized text between those.
+// The added tokens of a tokenizer. The library looks for some of them in the text, and then for the others in
+// the normalized text between those.
 struct AddedTokens {
   explicit AddedTokens(const std::vector<AddedToken>& added);
   AddedTokens(const std::vector<AddedToken>& added, const Normalizer& normalizer);
@@ -53,7 +53,8 @@ struct AddedTokens {
   AddedTokenMatcher in_text, in_normalized;
 };
 
-// Appends the ids of all added tokens in a text that is not normalized, and calls encode_rest for the text between them.
+// Appends the ids of all added tokens in a text that is not normalized, and calls encode_rest for the text
+// between them.
 template <typename EncodeRest>
 void encode_around(const AddedTokens& added, std::string_view text, std::vector<uint32_t>& out,
                    EncodeRest&& encode_rest) {

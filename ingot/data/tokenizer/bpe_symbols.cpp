@@ -40,8 +40,8 @@ uint32_t* BpeSymbols::write_bytes(std::string_view character, uint32_t* out) con
   return out;
 }
 
-// The unknown token of a run is written before the next character that has a token. Byte tokens come before it, as in
-// the library `tokenizers`.
+// The unknown token of a run is written before the next character that has a token. Byte tokens come before
+// it, as in the library `tokenizers`.
 uint32_t* BpeSymbols::write(std::string_view piece, uint32_t* out) const {
   bool is_unknown_due = false;
   for (size_t i = 0; i < piece.size();) {

@@ -18,8 +18,8 @@ bool is_form(Type type) {
   return type == Type::kNfc || type == Type::kNfd || type == Type::kNfkc || type == Type::kNfkd;
 }
 
-// Returns true if the form leaves c as it is and nothing combines across the place before c. These are some of the
-// characters for which that holds; the others take the long way.
+// Returns true if the form leaves c as it is and nothing combines across the place before c. These are some
+// of the characters for which that holds; the others take the long way.
 bool is_inert(Type form, uint32_t c) {
   if (c < 0x80) return true;
   if (form == Type::kNfkc || form == Type::kNfkd)
@@ -46,8 +46,8 @@ void append_form(Type form, std::string_view text, std::string& out) {
   out.append(reinterpret_cast<const char*>(result), static_cast<size_t>(length_bytes));
 }
 
-// Copies inert text, and passes on only the stretches with other characters. Such a stretch begins with the inert
-// character before it, with which a mark may combine, and ends before the next inert one.
+// Copies inert text, and passes on only the stretches with other characters. Such a stretch begins with the
+// inert character before it, with which a mark may combine, and ends before the next inert one.
 void normalize_form(Type form, std::string_view text, std::string& out) {
   size_t copied = 0;      // text before this offset is in `out`
   size_t last_inert = 0;  // begin of the character before i, if that is inert

@@ -24,8 +24,8 @@ constexpr std::array<std::string_view, 9> kWithoutSpaces = {
     R"(\p{N}{1,3})", R"(\p{N})",   R"(\p{N}+)",
     R"(\d)",         R"(\d{1,3})", "[0-9]",
     "[0-9]+",        "[\r\n]",     "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"};
-// The expressions of DeepSeek V3 and of Mistral's Tekken: in each alternative a space is only the first character or
-// follows white space, and white space always matches.
+// The expressions of DeepSeek V3 and of Mistral's Tekken: in each alternative a space is only the first
+// character or follows white space, and white space always matches.
 constexpr std::array<std::string_view, 2> kSplitAtSpaces = {
     kDeepSeek3Expression, R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
                           R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
@@ -126,7 +126,8 @@ void append_pieces(std::vector<Match>& matches, Behavior behavior, size_t offset
                pieces.end());
 }
 
-// Copies the pieces into a new text, with `prefix` before those that need it, and each space replaced by `space`.
+// Copies the pieces into a new text, with `prefix` before those that need it, and each space replaced by
+// `space`.
 template <typename NeedsPrefix>
 void rewrite(SplitText& split, std::string_view prefix, std::string_view space, NeedsPrefix&& needs_prefix) {
   std::string text;

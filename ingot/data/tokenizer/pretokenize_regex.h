@@ -30,7 +30,8 @@ class Regex {
   void* code_;  // pcre2_code
 };
 
-// Working memory of one thread for matching the pieces of one text, whose time is limited from its construction on.
+// Working memory of one thread for matching the pieces of one text, whose time is limited from its
+// construction on.
 class RegexMatch {
  public:
   explicit RegexMatch(const Regex& regex);  // borrowed
@@ -42,7 +43,8 @@ class RegexMatch {
     size_t begin, end;
   };
   // Returns the first non-empty match in `text` from `begin` on, or nullopt. kData error if the match
-  // needs too many backtracking steps, or all matches together more than 10 s and 10 us per byte of `text`. REQUIRES: `text` is valid UTF-8.
+  // needs too many backtracking steps, or all matches together more than 10 s and 10 us per byte of `text`.
+  // REQUIRES: `text` is valid UTF-8.
   std::optional<Found> find(std::string_view text, size_t begin);
   // Does the same, but an empty match counts too.
   std::optional<Found> find_also_empty(std::string_view text, size_t begin);

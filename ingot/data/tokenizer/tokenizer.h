@@ -24,15 +24,15 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // Appends the ids of the text. Text that spells a special token ("<|endoftext|>") is ordinary text; an added token
-  // of a tokenizer.json that is not special is found in text. Bytes that are not UTF-8 are encoded too:
-  // decode(encode(text)) == text for any bytes, unless the tokenizer has a normalizer, an unknown token or pieces that
-  // are removed. kData error, naming the character, for a character that a vocabulary without byte tokens and unknown
-  // token lacks.
+  // Appends the ids of the text. Text that spells a special token ("<|endoftext|>") is ordinary text; an
+  // added token of a tokenizer.json that is not special is found in text. Bytes that are not UTF-8 are
+  // encoded too: decode(encode(text)) == text for any bytes, unless the tokenizer has a normalizer, an
+  // unknown token or pieces that are removed. kData error, naming the character, for a character that a
+  // vocabulary without byte tokens and unknown token lacks.
   virtual void encode(std::string_view text, std::vector<TokenId>& out) const = 0;
 
-  // Does the same, but special tokens are found in the text too, as the library `tokenizers` finds them. The default
-  // is for a tokenizer without special tokens.
+  // Does the same, but special tokens are found in the text too, as the library `tokenizers` finds them. The
+  // default is for a tokenizer without special tokens.
   virtual void encode_with_special(std::string_view text, std::vector<TokenId>& out) const {
     encode(text, out);
   }
@@ -45,8 +45,8 @@ class Tokenizer {
   // has no token.
   virtual void append_bytes(TokenId id, std::string& out) const = 0;
 
-  // Appends the text of a whole sequence: the bytes of its tokens, without the space that some tokenizers put before
-  // each text.
+  // Appends the text of a whole sequence: the bytes of its tokens, without the space that some tokenizers put
+  // before each text.
   virtual void append_text(std::span<const TokenId> ids, std::string& out) const;
 
   // Returns the highest id + 1. Ids below it may be unused.

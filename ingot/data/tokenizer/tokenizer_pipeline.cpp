@@ -21,7 +21,8 @@ constexpr size_t kPipelineChunkBytes = size_t{128} << 10;  // bytes of text that
 
 using Stretch = AddedTokenMatcher::Stretch;
 
-// Returns what a space becomes if it becomes a marker, by the normalizer or by Metaspace; else an empty string.
+// Returns what a space becomes if it becomes a marker, by the normalizer or by Metaspace; else an empty
+// string.
 std::string marker_of(const TokenizerPipeline& pipeline) {
   for (const NormalizerStep& step : pipeline.normalizers)
     if (step.type == NormalizerStep::Type::kReplace && step.pattern == " ") return step.content;
@@ -30,8 +31,8 @@ std::string marker_of(const TokenizerPipeline& pipeline) {
   return "";
 }
 
-// Returns true if no merge joins a token that ends in something else with one that begins with the marker. Then merging
-// never crosses the place before a marker, and the text may be cut there.
+// Returns true if no merge joins a token that ends in something else with one that begins with the marker.
+// Then merging never crosses the place before a marker, and the text may be cut there.
 bool merges_respect(std::string_view marker, const TokenizerSpec& spec) {
   // No other character becomes this one by a Unicode form.
   if (marker != "\u2581" || std::find(spec.tokens.begin(), spec.tokens.end(), marker) == spec.tokens.end())
@@ -100,8 +101,8 @@ class PipelineTokenizer final : public Tokenizer {
     bool begins_stretch;  // the item begins the text or follows an added token
   };
 
-  // Returns the first place from `from` on that is before a space which follows a character other than white space
-  // and the marker.
+  // Returns the first place from `from` on that is before a space which follows a character other than white
+  // space and the marker.
   size_t cut_after(std::string_view text, size_t from) const {
     for (size_t i = text.find(' ', std::max<size_t>(from, 1)); i < text.size(); i = text.find(' ', i + 1)) {
       size_t before = i - 1;

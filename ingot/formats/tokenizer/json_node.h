@@ -47,8 +47,8 @@ class JsonNode {
 
 class JsonDocument {
  public:
-  // kData error "NAME:LINE: ..." if the text is no JSON object, is nested too deep, is larger than a tokenizer
-  // may be, or has a key twice in one object.
+  // kData error "NAME:LINE: ..." if the text is no JSON object, is nested too deep, is larger than a
+  // tokenizer may be, or has a key twice in one object.
   JsonDocument(std::string_view text, const std::string& name);
   ~JsonDocument();
   JsonDocument(const JsonDocument&) = delete;

@@ -1,5 +1,5 @@
-// A block of the model: attention and a feed-forward half, as GPT-2, GPT-J, LLaMA, OLMo 2 and the speed run have them by
-// ModelConfig.
+// A block of the model: attention and a feed-forward half, as GPT-2, GPT-J, LLaMA, OLMo 2 and the speed run
+// have them by ModelConfig.
 #pragma once
 
 #include <string>
@@ -44,7 +44,8 @@ struct StreamValues {
   std::vector<ValueId> values = {};  // by table: the tokens' value embeddings (N, K D), split by columns
 };
 
-// Declares the parameters of block `index`. fp8_tensors: the names of the tensors of its linears that train in FP8 are appended.
+// Declares the parameters of block `index`. fp8_tensors: the names of the tensors of its linears that train
+// in FP8 are appended.
 BlockLayers declare_block(ParamList& params, const ModelConfig& config, int index, const TensorParallel& tp,
                           const Fp8LinearConfig& fp8, std::vector<std::string>& fp8_tensors);
 

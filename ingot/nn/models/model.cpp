@@ -53,8 +53,9 @@ bool reads_from(const ModelLayers& layers, size_t block, int BlockLayers::*membe
                      [&](const BlockLayers& reader) { return reader.*member == static_cast<int>(wanted); });
 }
 
-// Calls f(value, name, table) for every value that blocks from `block` on, or the head, read of what came before, in the order
-// of the message. The table is that of a value embedding, and null for a value (n, C) like the residual stream.
+// Calls f(value, name, table) for every value that blocks from `block` on, or the head, read of what came
+// before, in the order of the message. The table is that of a value embedding, and null for a value (n, C)
+// like the residual stream.
 template <typename Stream, typename F>
 void for_each_handed_on(Stream& s, const ModelLayers& layers, size_t block, F&& f) {
   constexpr const EmbeddingSpec* kNone = nullptr;

@@ -13,12 +13,12 @@ namespace ingot {
 
 // Operations of a user's own at the end of every block, such as those of examples/cpp/own_layer.cpp.
 struct BlockExtension {
-  // Declares the parameters of a block, all in the given unit, under names that begin with prefix ("blocks.3."). Returns their
-  // ids.
+  // Declares the parameters of a block, all in the given unit, under names that begin with prefix
+  // ("blocks.3."). Returns their ids.
   std::function<std::vector<int>(ParamList&, const ModelConfig&, int unit, const std::string& prefix)>
       declare = {};
-  // Adds operations that read the block's output x (n, C), as the residual stream lies on the ranks, and returns what takes
-  // its place. They belong to the block's feed-forward half.
+  // Adds operations that read the block's output x (n, C), as the residual stream lies on the ranks, and
+  // returns what takes its place. They belong to the block's feed-forward half.
   std::function<ValueId(Builder&, ValueId x, const std::vector<int>& params)> add = {};
 };
 
@@ -55,8 +55,8 @@ StreamValues begin_stream(Builder& b, const ModelLayers& layers);
 // Adds the operations of a block.
 void run_block(Builder& b, StreamValues& s, const ModelLayers& layers, size_t block);
 
-// Two stages, of which the second begins with `block`, exchange a message: x, or a pack of x and of all other values that blocks
-// from `block` on read. The first function describes it, the others write and read it.
+// Two stages, of which the second begins with `block`, exchange a message: x, or a pack of x and of all other
+// values that blocks from `block` on read. The first function describes it, the others write and read it.
 Packed message_before(const BuildSpec& spec, const ModelLayers& layers, size_t block);
 ValueId message_of(Builder& b, const StreamValues& s, const ModelLayers& layers, size_t block);
 StreamValues read_message(Builder& b, ValueId message, const ModelLayers& layers, size_t block);

@@ -32,7 +32,8 @@ Heads split(const Tensor& qkv, int64_t T, const HeadsSpec& s) {
           by_token.columns(0, k_end).split_last(s.H + s.K, s.D)};
 }
 
-// One norm over all queries of a token, and one over all keys: the heads are copied to rows, which the norms cover.
+// One norm over all queries of a token, and one over all keys: the heads are copied to rows, which the norms
+// cover.
 struct RowNorms {
   const RotationSpec& spec;
   int64_t N;
@@ -71,7 +72,8 @@ void check_heads(const PlacedOp& p, size_t outputs) {
 bool norms_rows(const RotationSpec& s) { return s.has_norm && s.is_norm_over_width; }
 bool has_gains_of_heads(const RotationSpec& s) { return s.q_gain >= 0 && !s.is_norm_over_width; }
 
-// in: d_qkv, qkv as forward left it, qk_rstd, qk_raw; out: d_qkv, and the rank's terms of the gains' gradients.
+// in: d_qkv, qkv as forward left it, qk_rstd, qk_raw; out: d_qkv, and the rank's terms of the gains'
+// gradients.
 class RotateBackward final : public Primitive {
  public:
   RotateBackward(const RotationSpec& spec, int64_t T) : spec_(spec), T_(T) {}
@@ -129,8 +131,8 @@ class RotateBackward final : public Primitive {
   int64_t T_;  // tokens of a sequence
 };
 
-// in: qkv; out: qkv, and with QK-norm qk_rstd, by token and head or q's before k's, and with gains the queries and keys
-// before the norm, qk_raw.
+// in: qkv; out: qkv, and with QK-norm qk_rstd, by token and head or q's before k's, and with gains the
+// queries and keys before the norm, qk_raw.
 class Rotate final : public Primitive {
  public:
   Rotate(const RotationSpec& spec, int64_t T) : spec_(spec), T_(T) {}
@@ -292,8 +294,8 @@ class CachedAttention final : public AttentionPass {
     if (T > 1) n = std::max(n, attention_forward_scratch({1, std::min(T, S), S, H, K, D}, arena.device()));
     return arena.alloc(DType::f32, {n});
   }
-  // The segments of one token go together; each of the others is a call of its own. On a device these take Ingot's kernel,
-  // because cuDNN makes a plan for every new length.
+  // The segments of one token go together; each of the others is a call of its own. On a device these take
+  // Ingot's kernel, because cuDNN makes a plan for every new length.
   void attend(const Operands& t, const KvCache& cache, const Tensor& q) const {
     const InferBatch& batch = *t.args.infer;
     const Tensor out = t.out(0), lse = t.out(1), scratch = tiles(t.ctx.scratch);

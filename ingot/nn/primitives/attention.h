@@ -1,5 +1,5 @@
-// Attention and what precedes it: QK-norm and rotation of the heads in qkv (N, (H + 2K) D), a packed buffer of queries, keys
-// and values.
+// Attention and what precedes it: QK-norm and rotation of the heads in qkv (N, (H + 2K) D), a packed buffer
+// of queries, keys and values.
 #pragma once
 
 #include "ingot/nn/config.h"
@@ -31,7 +31,8 @@ struct AttentionSpec {
   uint32_t dropout_site = 0;
 };
 
-// Returns qkv with its queries and keys normalised and rotated, in place; qkv itself if the spec does neither.
+// Returns qkv with its queries and keys normalised and rotated, in place; qkv itself if the spec does
+// neither.
 ValueId rotate(Builder& b, ValueId qkv, const RotationSpec& spec);
 // Returns attention's output (N, H*D).
 ValueId attention(Builder& b, ValueId qkv, const AttentionSpec& spec);

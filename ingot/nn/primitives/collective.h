@@ -18,7 +18,8 @@ ValueId zeros(Builder& b, ValueId value);
 // The gradient of a parameter that all ranks hold, while each rank has only a term of it.
 class PartialGradient {
  public:
-  // is_partial: false if the operation adds to the parameter's gradient itself. param: -1 for none; a frozen one counts as none.
+  // is_partial: false if the operation adds to the parameter's gradient itself. param: -1 for none; a frozen
+  // one counts as none.
   PartialGradient(Builder& b, int param, int64_t elements, bool is_partial);
   ValueId value() const { return value_; }  // (elements) f32, zero; kNoValue if it is not partial
   // The parameter whose gradient the operation adds to itself.

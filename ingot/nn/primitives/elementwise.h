@@ -20,7 +20,8 @@ ValueId activate(Builder& b, ValueId pre, Activation kind, int bias);
 ValueId swiglu(Builder& b, ValueId gate_up);
 // Returns the operation that computes act = gelu(pre), where `like` is in the list.
 Op gelu_of(ValueId act, ValueId pre, const Op& like);
-// The bias of an activation that a product may compute, a GELU by its tanh formula; -1: none, or another operation.
+// The bias of an activation that a product may compute, a GELU by its tanh formula; -1: none, or another
+// operation.
 int fusible_gelu_bias(const Op& op);
 
 }  // namespace ingot

@@ -12,7 +12,8 @@ struct EmbeddingSpec {
   bool splits_columns = false;     // ranks split the table by columns instead, and C are this rank's
 };
 
-// Returns the embedding of the tokens, as the residual stream lies on the ranks, or split by columns like the table.
+// Returns the embedding of the tokens, as the residual stream lies on the ranks, or split by columns like the
+// table.
 ValueId embedding(Builder& b, const EmbeddingSpec& spec);
 
 // The results of the loss head.

@@ -86,7 +86,8 @@ class Bias final : public Primitive {
   }
 };
 
-// dw += scale dyᵀ · x and, with two gradients, db += column sums of dy. in: dy, x; out: the rank's term of dw, or nothing.
+// dw += scale dyᵀ · x and, with two gradients, db += column sums of dy. in: dy, x; out: the rank's term of
+// dw, or nothing.
 class WeightGradients final : public Primitive {
  public:
   explicit WeightGradients(float scale) : scale_(scale) {}
@@ -149,7 +150,8 @@ class GeluInputGradient final : public Primitive {
   }
 };
 
-// dw += dyᵀ · x, unless w is frozen, and dx = dy · w with operands in FP8. in: dy, and x or the codes of it that forward left.
+// dw += dyᵀ · x, unless w is frozen, and dx = dy · w with operands in FP8. in: dy, and x or the codes of it
+// that forward left.
 class Fp8Backward final : public Primitive {
  public:
   Fp8Backward(const LinearLayer& layer, bool has_codes) : layer_(layer), has_codes_(has_codes) {}
@@ -178,7 +180,8 @@ class Fp8Backward final : public Primitive {
   bool has_codes_;
 };
 
-// in: x, and what is added to the product; out: y, and the FP8 codes of x. weights: w, and the bias that is added.
+// in: x, and what is added to the product; out: y, and the FP8 codes of x. weights: w, and the bias that is
+// added.
 class Product final : public Primitive {
  public:
   Product(const LinearLayer& layer, bool is_fp8) : layer_(layer), is_fp8_(is_fp8) {}

@@ -35,8 +35,8 @@ struct FactorGradients {
   PartialGradient a, b;
 };
 
-// in: dy, x, z, the last two as far as their factors are learned; out: dx unless it is dy, dz, the rank's terms of the factors'
-// gradients.
+// in: dy, x, z, the last two as far as their factors are learned; out: dx unless it is dy, dz, the rank's
+// terms of the factors' gradients.
 class MixBackward final : public Primitive {
  public:
   std::string name() const override { return "mix_backward"; }
@@ -79,7 +79,8 @@ class Mix final : public Primitive {
   }
 };
 
-// in: the gradient of qkv, the values as they were, z; out: the gradient, that of z, the rank's terms of the factors' gradients.
+// in: the gradient of qkv, the values as they were, z; out: the gradient, that of z, the rank's terms of the
+// factors' gradients.
 class MixValuesBackward final : public Primitive {
  public:
   explicit MixValuesBackward(const HeadsSpec& heads) : heads_(heads) {}

@@ -1,4 +1,5 @@
-// Sums with learned factors: of the residual stream and another value, and of values and value embeddings (ops/mix.h).
+// Sums with learned factors: of the residual stream and another value, and of values and value embeddings
+// (ops/mix.h).
 #pragma once
 
 #include "ingot/nn/primitives/attention.h"

@@ -14,8 +14,8 @@ void check_rows(const PlacedOp& p, size_t outputs) {
   p.expect_alike(outputs);
 }
 
-// in: dh, x, mean, rstd and the gradient that x has so far, which is added; out: the gradient of x and, of a norm whose
-// parameters' gradients are sums over ranks, the rank's terms of these.
+// in: dh, x, mean, rstd and the gradient that x has so far, which is added; out: the gradient of x and, of a
+// norm whose parameters' gradients are sums over ranks, the rank's terms of these.
 class NormBackward final : public Primitive {
  public:
   explicit NormBackward(const NormSpec& spec) : spec_(spec) {}

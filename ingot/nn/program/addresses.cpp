@@ -8,7 +8,8 @@ namespace {
 
 constexpr size_t kNotPlaced = ~size_t{0};
 
-// Memory that one value, values in place of each other, or an operation's scratch take from one operation to another.
+// Memory that one value, values in place of each other, or an operation's scratch take from one operation to
+// another.
 struct Buffer {
   size_t bytes = 0, begin = 0, end = 0;  // operations [begin, end)
   bool is_in_slot = false;
@@ -120,7 +121,8 @@ class AddressPass {
     }
     return buffers_[static_cast<size_t>(buffer)];
   }
-  // Gives an output the buffer of an input. An output that only may take it does so if nothing reads the input later.
+  // Gives an output the buffer of an input. An output that only may take it does so if nothing reads the
+  // input later.
   void share_in_place(const Op& op, size_t index, const std::vector<size_t>& end) {
     for (const InPlace& pair : op.in_place) {
       const ValueId in = op.in[static_cast<size_t>(pair.in)], out = op.out[static_cast<size_t>(pair.out)];
@@ -133,8 +135,8 @@ class AddressPass {
       buffer_of_[static_cast<size_t>(out)] = buffer_of_[static_cast<size_t>(in)];
     }
   }
-  // Returns the order in which buffers are placed: the largest first; ties in the order of the list, so that all ranks have the
-  // same addresses.
+  // Returns the order in which buffers are placed: the largest first; ties in the order of the list, so that
+  // all ranks have the same addresses.
   std::vector<size_t> order() const {
     std::vector<size_t> order(buffers_.size());
     std::iota(order.begin(), order.end(), size_t{0});

@@ -1,5 +1,5 @@
-// Builder adds operations to a list and checks how their values lie on the ranks. differentiate() then appends the backward
-// pass, by the rule of each operation in reverse order.
+// Builder adds operations to a list and checks how their values lie on the ranks. differentiate() then
+// appends the backward pass, by the rule of each operation in reverse order.
 #pragma once
 
 #include <memory>
@@ -64,7 +64,8 @@ class Builder {
   const std::vector<Op>& ops() const { return ops_; }
   std::vector<Op>& ops() { return ops_; }
 
-  // The operations and values that follow belong to a scope. prefix: of the values' names, such as "blocks.3.mlp.".
+  // The operations and values that follow belong to a scope. prefix: of the values' names, such as
+  // "blocks.3.mlp.".
   void enter(const Scope& scope, std::string prefix);
   const Scope& scope() const { return scope_; }
   void set_cause(Cause cause) { cause_ = cause; }
@@ -114,7 +115,8 @@ class BackwardRule {
   Builder& b;
   const Op& op;
 
-  // Returns the gradient of an output, kNoValue if it has none. If the output is whole, a sum that is still due is made first.
+  // Returns the gradient of an output, kNoValue if it has none. If the output is whole, a sum that is still
+  // due is made first.
   ValueId d(size_t out);
   // Returns it as it is: possibly the rank's term of a sum.
   ValueId d_or_term(size_t out) const;
@@ -134,8 +136,8 @@ class BackwardRule {
   Gradients& gradients_;
 };
 
-// Appends the backward pass of the builder's operations. gradients: those of the results to begin with; after the
-// call also those of what the list does not compute.
+// Appends the backward pass of the builder's operations. gradients: those of the results to begin with; after
+// the call also those of what the list does not compute.
 void differentiate(Builder& builder, Gradients& gradients);
 
 }  // namespace ingot

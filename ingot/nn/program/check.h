@@ -1,7 +1,8 @@
-// The proof that the values of a list lie on the tensor-parallel ranks as its operations need them, and that every gradient is
-// whole where its parameter is. It looks at the finished list, so it finds a mistake of a builder function, a backward rule or
-// a pass. Each operation states its rule (Primitive::check). A wrong rule, a wrong kernel or a wrong order of messages is
-// found by comparing ranks with a single one, and not here.
+// The proof that the values of a list lie on the tensor-parallel ranks as its operations need them, and that
+// every gradient is whole where its parameter is. It looks at the finished list, so it finds a mistake of a
+// builder function, a backward rule or a pass. Each operation states its rule (Primitive::check). A wrong
+// rule, a wrong kernel or a wrong order of messages is found by comparing ranks with a single one, and not
+// here.
 #pragma once
 
 #include <optional>
@@ -14,8 +15,8 @@ namespace ingot {
 // An operation adds one of these to the gradient of a parameter. kTerm: a term of a sum over the ranks.
 enum class Contribution : uint8_t { kWhole, kOutputs, kInputs, kTerm };
 
-// An operation with the placements of its operands. The functions throw a kInternal error that names the operation, the operand,
-// its placement and the one that is wanted. They accept operands that are absent.
+// An operation with the placements of its operands. The functions throw a kInternal error that names the
+// operation, the operand, its placement and the one that is wanted. They accept operands that are absent.
 class PlacedOp {
  public:
   PlacedOp(const Op& op, const std::vector<Value>& values, const ParamList& params)
@@ -32,7 +33,8 @@ class PlacedOp {
   void refuse(size_t in, Placement refused) const;
   // The output is no term of a sum.
   void refuse_term(size_t out) const;
-  // The output is absent, or takes this rank's term of a gradient because the first input is split in the given way.
+  // The output is absent, or takes this rank's term of a gradient because the first input is split in the
+  // given way.
   void expect_term_of(Placement split, size_t out) const;
   // Returns by which dim a weight is split over the ranks; nullopt if they all have the whole.
   std::optional<Split> split(size_t weight) const;
@@ -54,8 +56,8 @@ class PlacedOp {
 
 // Throws for a list that breaks a rule.
 void check_placements(const std::vector<Op>& ops, const std::vector<Value>& values, const ParamList& params);
-// Throws for a training list that writes no gradient of a trained parameter of its units or one of a frozen parameter, or that does not start the reduction of a
-// unit's gradients exactly once, after all of them.
+// Throws for a training list that writes no gradient of a trained parameter of its units or one of a frozen
+// parameter, or that does not start the reduction of a unit's gradients exactly once, after all of them.
 void check_gradients(const std::vector<Op>& ops, const ParamList& params, UnitRange units);
 
 }  // namespace ingot

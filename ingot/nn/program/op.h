@@ -1,6 +1,6 @@
-// The operations of a model: a list in which every value has a name, a shape and a placement, and every operation names the
-// values that it reads and writes. Builder (builder.h) makes the list, passes (passes.h) derive one list from another, and
-// Program (program.h) runs it.
+// The operations of a model: a list in which every value has a name, a shape and a placement, and every
+// operation names the values that it reads and writes. Builder (builder.h) makes the list, passes (passes.h)
+// derive one list from another, and Program (program.h) runs it.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ class Primitive;  // primitive.h
 using ValueId = int;
 inline constexpr ValueId kNoValue = -1;  // an absent operand
 
-// A value's placement on the tensor-parallel ranks. (Along the data-parallel ranks every activation is split by tokens.) With one
-// rank every value is whole.
+// A value's placement on the tensor-parallel ranks. (Along the data-parallel ranks every activation is split
+// by tokens.) With one rank every value is whole.
 enum class Placement : uint8_t {
   kWhole,    // every rank has all of it
   kTokens,   // every rank has its own rows: sequence parallelism
@@ -61,8 +61,8 @@ struct Value {
   Scope scope = {};
 };
 
-// Why an operation is in the list. kRecompute: it belongs to a segment of blocks that is made again as a whole; kAgain: it makes
-// a value again just before backward reads it.
+// Cause says why an operation is in the list. kRecompute: it belongs to a segment of blocks that is made
+// again as a whole; kAgain: it makes a value again just before backward reads it.
 enum class Cause : uint8_t { kForward, kBackward, kRecompute, kAgain };
 
 // An operation may, or must, write an output over the memory of an input.
@@ -77,7 +77,8 @@ struct Op {
   std::vector<int> weights = {};    // parameters that it reads
   std::vector<int> gradients = {};  // parameters whose gradients it writes or adds to
   std::vector<InPlace> in_place = {};
-  // The FP8 tensor (Fp8State) whose amax rides on an operand, because the operation raises it or casts the operand; -1: none.
+  // The FP8 tensor (Fp8State) whose amax rides on an operand, because the operation raises it or casts the
+  // operand; -1: none.
   struct {
     int in = -1;                // on in[0]
     int out = -1, output = -1;  // on out[output]

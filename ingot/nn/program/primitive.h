@@ -1,5 +1,6 @@
-// A Primitive does one kind of operation. It is an object with the operation's attributes; next to each there is a free function
-// that adds the operation to a Builder (primitives/*.h). An operation of a user's own derives from Primitive too.
+// A Primitive does one kind of operation. It is an object with the operation's attributes; next to each there
+// is a free function that adds the operation to a Builder (primitives/*.h). An operation of a user's own
+// derives from Primitive too.
 #pragma once
 
 #include <functional>
@@ -26,8 +27,8 @@ struct PassArguments {
   float grad_scale = 0;               // the losses' gradients are multiplied by it
   int64_t checked_tokens = 0;         // losses that are computed once more in f32
   LinearCrossEntropyReport* report = nullptr;
-  // Generation has the tokens, the cache of every block of the model, and the rows (N, C) of a learned table of positions
-  // that belong to the tokens. Row t of rope_table belongs to token t then.
+  // Generation has the tokens, the cache of every block of the model, and the rows (N, C) of a learned table
+  // of positions that belong to the tokens. Row t of rope_table belongs to token t then.
   const InferBatch* infer = nullptr;
   const std::vector<KvCache>* caches = nullptr;
   Tensor positions = {};
@@ -94,10 +95,12 @@ class Primitive {
   virtual void scratch([[maybe_unused]] const DescribedOp& op, [[maybe_unused]] Arena& arena) const {}
   // Adds the operations that turn the gradients of the outputs into those of the inputs.
   virtual void backward([[maybe_unused]] BackwardRule& rule) const {}
-  // Returns the least operation that writes the outputs which are not known, when the others are. It is for recomputation.
+  // Returns the least operation that writes the outputs which are not known, when the others are. It is for
+  // recomputation.
   virtual Op again(const Op& op, [[maybe_unused]] const KnownValues& is_known) const { return op; }
-  // Refuses operands that do not lie on the ranks as the operation needs them (check.h). By default all lie alike, and none is a
-  // term of a sum: every element of the outputs follows from the same element, or row, of the inputs.
+  // Refuses operands that do not lie on the ranks as the operation needs them (check.h). By default all lie
+  // alike, and none is a term of a sum: every element of the outputs follows from the same element, or row,
+  // of the inputs.
   virtual void check(const PlacedOp& op) const;
   // True if the operation can raise the amax of an output for an FP8 cast while it writes it.
   virtual bool raises_amax([[maybe_unused]] size_t out) const { return false; }

@@ -1,4 +1,5 @@
-// Program: the operations of one micro-batch in order, with an address for every value, and the passes that run them.
+// Program: the operations of one micro-batch in order, with an address for every value, and the passes that
+// run them.
 #pragma once
 
 #include <vector>

@@ -1,6 +1,7 @@
-// Activation checkpointing: which values of the forward pass are kept for backward follows from a RecomputePlan (nn/recompute.h),
-// and what is not kept is made again. Results that a plan shares between blocks (Place::kShared) are made again for a whole
-// segment of blocks before its backward pass; others (Place::kNone) just before they are read.
+// Activation checkpointing: which values of the forward pass are kept for backward follows from a
+// RecomputePlan (nn/recompute.h), and what is not kept is made again. Results that a plan shares between
+// blocks (Place::kShared) are made again for a whole segment of blocks before its backward pass; others
+// (Place::kNone) just before they are read.
 #include <algorithm>
 #include <iterator>
 #include <map>

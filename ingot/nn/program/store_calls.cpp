@@ -29,8 +29,8 @@ class WaitWeights final : public Primitive {
   int unit_;
 };
 
-// Opens a unit's gradients for one section of a pass. What is old is overwritten by the products of the section, if it has
-// those of all the unit's overwritten parameters, and is zeroed here otherwise.
+// Opens a unit's gradients for one section of a pass. What is old is overwritten by the products of the
+// section, if it has those of all the unit's overwritten parameters, and is zeroed here otherwise.
 class OpenGradients final : public Primitive {
  public:
   OpenGradients(int unit, bool has_products) : unit_(unit), has_products_(has_products) {}
@@ -105,8 +105,8 @@ class StoreCalls {
         if (opened_ == unit) add(std::make_shared<StartReduction>(unit), unit, block_);
     }
   }
-  // The head's forward has added to its table, maybe long ago. The table's unit may have no gradients in backward: that of a
-  // head whose norm has no weight, or the embedding's where it is on another stage.
+  // The head's forward has added to its table, maybe long ago. The table's unit may have no gradients in
+  // backward: that of a head whose norm has no weight, or the embedding's where it is on another stage.
   void reduce_what_forward_finished() {
     std::set<int> finished;
     for (const Op& op : b_.ops())
@@ -136,7 +136,8 @@ class StoreCalls {
     for (const int id : old_[i].gradients)
       if (id >= 0 && params_[id].unit != opened_) {
         opened_ = params_[id].unit;
-        // Outside blocks, backward has the norm before the head, whose product is in forward, and the embedding, which adds.
+        // Outside blocks, backward has the norm before the head, whose product is in forward, and the
+        // embedding, which adds.
         add(std::make_shared<OpenGradients>(opened_, i < border_ || old_[i].scope.block >= 0), opened_,
             block);
       }

@@ -156,8 +156,8 @@ __device__ __forceinline__ void load_tile(Quad* tile, const HeadView<T>& from, i
   }
 }
 
-// Computes out and lse. Block (x, y): queries [y kRows, (y + 1) kRows) of batch row and head x, of which there
-// may be more than the 65535 blocks of y.
+// Computes out and lse. Block (x, y): queries [y kRows, (y + 1) kRows) of batch row and head x, of which
+// there may be more than the 65535 blocks of y.
 template <int G, typename T>
 __global__ void __launch_bounds__(kBlock) forward(Problem<T> a, HeadView<T> out, float* lse) {
   __shared__ Quad k_tile[kTileQuads], v_tile[kTileQuads];

@@ -161,8 +161,8 @@ struct Bf16Gradients {
   }
 
  private:
-  // Sets 16 queries of p, ds and ds_pairs: p = exp(scale s - lse) and ds = p (dp - delta) for the first `keys` keys, 0
-  // for the others and for queries from block.m on.
+  // Sets 16 queries of p, ds and ds_pairs: p = exp(scale s - lse) and ds = p (dp - delta) for the first
+  // `keys` keys, 0 for the others and for queries from block.m on.
   void round_gradients(const Block& block, int64_t query, int64_t keys, float scale, bool has_dropout) const {
     const __mmask16 lanes = tile::first_lanes(block.m - query);
     const vec::Vec lses = vec::load(lse + query), deltas = vec::load(delta + query);
@@ -248,8 +248,8 @@ void load_queries(const AttentionProblem& p, const Gradients& ws, const Attentio
   }
 }
 
-// Calls f(QueryTile) for tiles of at most kQueries queries that begin at a document's first query. The sums over
-// queries of a key then group the queries of its document alike wherever the document stands.
+// Calls f(QueryTile) for tiles of at most kQueries queries that begin at a document's first query. The sums
+// over queries of a key then group the queries of its document alike wherever the document stands.
 template <typename F>
 void for_each_document_tile(const AttentionProblem& p, int64_t b, F&& f) {
   const int32_t* starts = p.doc_start ? p.doc_start + b * p.shape.T : nullptr;

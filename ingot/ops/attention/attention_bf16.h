@@ -110,13 +110,14 @@ inline Bf16Unit bf16_unit() {
   return Bf16Unit::kAvx512;
 }
 
-// Returns true where a bf16 unit is the faster way: for head sizes that fill whole blocks, on a processor that multiplies bf16
-// faster than f32. Otherwise products are computed in f32.
+// Returns true where a bf16 unit is the faster way: for head sizes that fill whole blocks, on a processor
+// that multiplies bf16 faster than f32. Otherwise products are computed in f32.
 inline bool fits_bf16_units(const AttentionShape& shape) {
   return shape.D % kBlock == 0 && (bf16_unit() == Bf16Unit::kAmx || has_fast_bf16_instruction());
 }
 
-// Buffers with padded rows, from f32 scratch. Rows of `columns` elements are an odd number of cache lines apart.
+// Buffers with padded rows, from f32 scratch. Rows of `columns` elements are an odd number of cache lines
+// apart.
 inline Bf16Rows bf16_rows(cpu::ScratchLayout& layout, int64_t rows, int64_t columns) {
   const int64_t words = leading_dim(round_up(columns, kBlock) / 2);
   return {reinterpret_cast<uint16_t*>(layout.take(round_up(rows, kBlock) * words)), 2 * words};
@@ -126,8 +127,8 @@ inline Bf16Pairs bf16_pairs(cpu::ScratchLayout& layout, int64_t depth, int64_t c
   return {reinterpret_cast<uint32_t*>(layout.take(round_up(depth, kBlock) / 2 * words)), words};
 }
 
-// c (rows, 32) = or += a (rows, depth) times b (depth, 32). depth is a multiple of 32. Rows of c from `rows` on
-// stay as they are; those of a up to a multiple of 32 are read.
+// c (rows, 32) = or += a (rows, depth) times b (depth, 32). depth is a multiple of 32. Rows of c from `rows`
+// on stay as they are; those of a up to a multiple of 32 are read.
 inline void multiply_panel(Bf16Unit unit, Matrix c, bool is_zero, Bf16Rows a, Bf16Pairs b, int64_t rows,
                            int64_t depth) {
   const auto multiply = [unit](float* block, int64_t ld, bool zero, Bf16Rows lines, Bf16Pairs pairs,
@@ -210,7 +211,8 @@ inline void pair_columns(Bf16Pairs dst, Bf16Rows src, int64_t n, int64_t D) {
                   round_up(n, kBlock), D / 2);
 }
 
-// dst (D, n) = src (n, D) transposed; columns from n up to a multiple of 32 become 0, as those rows of src are.
+// dst (D, n) = src (n, D) transposed; columns from n up to a multiple of 32 become 0, as those rows of src
+// are.
 inline void transpose_rows(Bf16Rows dst, Bf16Rows src, int64_t n, int64_t D) {
   alignas(64) uint32_t pairs[kLanes * kLanes];
   for (int64_t i = 0; i < round_up(n, kBlock); i += kBlock)
@@ -220,8 +222,8 @@ inline void transpose_rows(Bf16Rows dst, Bf16Rows src, int64_t n, int64_t D) {
     }
 }
 
-// Returns columns [first, first + n) of all D rows of src, as they are or, if n is no multiple of 32, copied to
-// `copy` with zeros behind them. Hidden columns may hold NaN, which a probability of 0 does not cancel.
+// Returns columns [first, first + n) of all D rows of src, as they are or, if n is no multiple of 32, copied
+// to `copy` with zeros behind them. Hidden columns may hold NaN, which a probability of 0 does not cancel.
 inline Bf16Rows padded_columns(Bf16Rows src, Bf16Rows copy, int64_t first, int64_t n, int64_t D) {
   if (n % kBlock == 0) return src.at(0, first);
   for (int64_t d = 0; d < D; ++d)

@@ -62,8 +62,9 @@ class Plans final : public StreamResource {
     std::string why_not = {};
   };
   using Run = std::function<void(const AttentionGraph&, const Plan&)>;
-  // Return the plan for a problem; null if there is none within workspace_bytes, and why_not() says why. The first call for a problem runs the
-  // first plans that cuDNN proposes and chooses the fastest (ops/cuda/kernel_choices.h).
+  // Return the plan for a problem; null if there is none within workspace_bytes, and why_not() says why. The
+  // first call for a problem runs the first plans that cuDNN proposes and chooses the fastest
+  // (ops/cuda/kernel_choices.h).
   const Entry* forward(const FusedAttention& problem, size_t workspace_bytes, const Run& run) {
     return find(forward_, problem, {"forward", attention_forward_graph}, workspace_bytes, run);
   }
@@ -206,11 +207,12 @@ Documents lay_out_documents(const FusedAttention& p, const Tensor& first_rows, S
 
 AttentionShape shape_of(const FusedAttention& p) { return {p.B, p.T, p.T, p.H, p.K, p.D}; }
 
-// Returns true if the rows of q, k and v are as far apart as in one buffer, which the scratch for documents is planned for.
+// Returns true if the rows of q, k and v are as far apart as in one buffer, which the scratch for documents
+// is planned for.
 bool is_packed(const FusedAttention& p) { return p.q[1] == (p.H + 2 * p.K) * p.D; }
 
-// Completes the problem of a pass that needs `bytes` of scratch, and lays out its documents if cuDNN takes them as the
-// batch. Returns nullopt if there is no room even without documents.
+// Completes the problem of a pass that needs `bytes` of scratch, and lays out its documents if cuDNN takes
+// them as the batch. Returns nullopt if there is no room even without documents.
 std::optional<Documents> prepare(FusedAttention& p, const AttentionConfig& config,
                                  size_t (*bytes)(const AttentionShape&, bool), const Tensor& scratch,
                                  Scratch& place, Stream& stream) {

@@ -26,8 +26,8 @@ std::string version();  // "9.19.0"; empty unless is_available()
 
 // As the functions of ops/attention, but they may do nothing and return the reason: if cuDNN is
 // missing or has no kernel for the call, if the stream of backward is deterministic, or if the scratch
-// is smaller than what ops/attention requests with cuDNN. Otherwise they return "". The first call with new shapes or strides
-// takes about a second.
+// is smaller than what ops/attention requests with cuDNN. Otherwise they return "". The first call with new
+// shapes or strides takes about a second.
 std::string attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                               const Tensor& v, const Tensor& doc_start, const AttentionConfig& config,
                               const Tensor& scratch, Stream& stream);

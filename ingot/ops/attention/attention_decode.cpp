@@ -15,8 +15,8 @@ constexpr int64_t kKeys = 256;      // keys of a tile
 constexpr int64_t kUnits = 16;      // minimum number of units of work, if there are enough keys
 constexpr int64_t kPartKeys = 512;  // minimum number of keys per slice
 
-// Returns the number of slices that the keys of one query are divided into. Their results are merged in order. It
-// depends on the shape of a single query and not on the number of threads.
+// Returns the number of slices that the keys of one query are divided into. Their results are merged in
+// order. It depends on the shape of a single query and not on the number of threads.
 int64_t key_parts(int64_t K, int64_t keys) {
   return std::clamp<int64_t>(keys / kPartKeys, 1, (kUnits + K - 1) / K);
 }

@@ -82,14 +82,15 @@ Value masked(AttentionGraph& a, const FusedAttention& p, Value scores) {
 OpGraph::Lengths query_by_key(const AttentionGraph& a) { return {.m = a.lengths, .n = a.lengths}; }
 OpGraph::Lengths summed(const AttentionGraph& a) { return {.m = a.lengths, .k = a.lengths}; }
 
-// The bytes of lengths and offsets of as many documents as there may be, of lse by tokens, and a kernel's workspace.
+// The bytes of lengths and offsets of as many documents as there may be, of lse by tokens, and a kernel's
+// workspace.
 size_t document_bytes(const AttentionShape& s) {
   const int64_t most = s.B * s.T / kLeastDocumentTokens;
   return static_cast<size_t>(4 * (most + 1) + s.B * s.T * s.H) * sizeof(float) + kSlackBytes;
 }
 
-// out (K heads) = left right. If query heads share a kv head, their gradients are summed; with documents, the returned
-// memory has the gradient of every query head.
+// out (K heads) = left right. If query heads share a kv head, their gradients are summed; with documents, the
+// returned memory has the gradient of every query head.
 Value add_key_gradient(AttentionGraph& a, const FusedAttention& p, Value out, Value left, Value right) {
   OpGraph& g = a.graph;
   if (p.H == p.K) {
@@ -152,8 +153,8 @@ bool take_documents(FusedAttention& p, const AttentionConfig& config, size_t ver
   const int64_t documents = config.first_rows ? config.first_rows.dim(0) - 1 : 0, rows = p.B * p.T;
   if (documents <= 0 || documents > rows / kLeastDocumentTokens || version <= kLastUntrusted || p.D % 16 != 0)
     return false;
-  // A document's rows are at one distance from each other across the batch, which q, k and v share, and so do their
-  // gradients.
+  // A document's rows are at one distance from each other across the batch, which q, k and v share, and so do
+  // their gradients.
   const auto is_even = [&](const FusedAttention::Strides& s) { return s[0] == p.T * s[1]; };
   for (const auto* s : {&p.q, &p.k, &p.v, &p.out})
     if (!is_even(*s)) return false;

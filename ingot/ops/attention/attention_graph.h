@@ -21,8 +21,8 @@ struct FusedAttention {
   int64_t window = 0;  // 0: none
   bool has_documents = false;
   bool masks_with_infinity = false;  // hidden scores are -inf, not the lowest number: the same results
-  // If above 0, the graph's batch consists of so many documents of at most T tokens, some of which may be empty, and the
-  // graph has no mask of documents. If 0, the batch consists of the B rows.
+  // If above 0, the graph's batch consists of so many documents of at most T tokens, some of which may be
+  // empty, and the graph has no mask of documents. If 0, the batch consists of the B rows.
   int64_t documents = 0;
   Strides q = {}, k = {}, v = {}, out = {};
   Strides dq = {}, dk = {}, dv = {}, d_out = {};  // backward only
@@ -41,13 +41,15 @@ struct FusedAttention {
 std::optional<FusedAttention> fused_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                               const Tensor& out, const Tensor& doc_start,
                                               const AttentionConfig& config);
-// Returns true if cuDNN of this version (cudnnGetVersion) computes the problem's gradients: versions up to 9.15.0
-// get them wrong without a padding mask where T is no multiple of 128, and one query has no backward kernel.
+// Returns true if cuDNN of this version (cudnnGetVersion) computes the problem's gradients: versions up to
+// 9.15.0 get them wrong without a padding mask where T is no multiple of 128, and one query has no backward
+// kernel.
 bool has_right_gradients(const FusedAttention& problem, size_t version);
 bool add_gradients(FusedAttention& problem, const Tensor& dq, const Tensor& dk, const Tensor& dv,
                    const Tensor& d_out);
-// Makes the batch of the graph the documents of AttentionConfig::first_rows, so that nothing is computed between
-// documents. Returns false, and changes nothing, if the graph must keep the mask: without first_rows, with a cuDNN of
+// Makes the batch of the graph the documents of AttentionConfig::first_rows, so that nothing is computed
+// between documents. Returns false, and changes nothing, if the graph must keep the mask: without first_rows,
+// with a cuDNN of
 // 9.15.0 or older, where D is no multiple of 16, or with strides or a size that offsets in 32 bits
 // cannot express. Forward and backward decide alike if their strides are alike.
 bool take_documents(FusedAttention& problem, const AttentionConfig& config, size_t version);

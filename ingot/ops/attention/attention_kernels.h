@@ -47,8 +47,9 @@ void for_each_query_tile(const AttentionProblem& p, int64_t b, int64_t begin, in
   }
 }
 
-// Calls f(first key, Block) for the key tiles of a query tile, the first of which has a key that each query sees. Tiles begin at the query tile's first
-// key, so the order of a query's sums does not depend on the position of its document.
+// Calls f(first key, Block) for the key tiles of a query tile, the first of which has a key that each query
+// sees. Tiles begin at the query tile's first key, so the order of a query's sums does not depend on the
+// position of its document.
 template <typename F>
 void for_each_key_tile(const AttentionProblem& p, const QueryTile& tile, int64_t tile_keys, F&& f) {
   for (int64_t s = tile.first_key; s < tile.key_end; s += tile_keys) {
@@ -120,8 +121,9 @@ void attention_forward(const AttentionProblem& p, HeadView<T> out, float* lse, H
 struct DecodeKeys {
   int64_t row = 0, begin = 0, end = 0;
 };
-// Computes one query per batch row (T = 1), each over its own keys; reads K and V once. REQUIRES: every end is at most
-// shape.S. A query's result depends on its number of keys, and on no other query. out is 0 if there are none.
+// Computes one query per batch row (T = 1), each over its own keys; reads K and V once. REQUIRES: every end
+// is at most shape.S. A query's result depends on its number of keys, and on no other query. out is 0 if
+// there are none.
 template <typename T>
 void attention_decode(const AttentionProblem& p, HeadView<T> out, float* lse, HeadView<T> q, HeadView<T> k,
                       HeadView<T> v, std::span<const DecodeKeys> keys, float* scratch);

@@ -43,7 +43,8 @@ inline void mask_panel(Matrix s, const Block& block, int64_t q, int64_t begin, i
     }
 }
 
-// Sets the scores of keys before the window of a query to -inf, among keys [0, end). Lanes behind the last query stay.
+// Sets the scores of keys before the window of a query to -inf, among keys [0, end). Lanes behind the last
+// query stay.
 inline void mask_window(Matrix s, const Block& block, int64_t q, int64_t end) {
   if (block.window == 0) return;
   vec::IntVec lane;
@@ -62,7 +63,8 @@ inline void mask_window(Matrix s, const Block& block, int64_t q, int64_t end) {
     }
 }
 
-// Sets the scores of keys that a query of the panel does not see to -inf. Returns the number of keys that any of them sees.
+// Sets the scores of keys that a query of the panel does not see to -inf. Returns the number of keys that any
+// of them sees.
 inline int64_t mask_hidden(Matrix s, const Block& block, int64_t q) {
   const int64_t end = block.visible_keys(block.last_query_of_panel(q));
   mask_panel(s, block, q, block.visible_keys(q), end);

@@ -117,8 +117,8 @@ void with_head_shape(const HeadRows& rows, const char* op, F&& f, const Tensors&
        rows.D, 8 * kWarp);
 }
 
-// Heads of which every lane holds 16 bytes of either half: a head takes `packs` lanes, so a warp holds 32 / packs of a
-// row at once, and it loads kAhead times as many before it stores the first.
+// Heads of which every lane holds 16 bytes of either half: a head takes `packs` lanes, so a warp holds 32 /
+// packs of a row at once, and it loads kAhead times as many before it stores the first.
 inline constexpr int kHeadsAhead = 4;
 
 template <typename T, int kAhead = kHeadsAhead>

@@ -120,8 +120,9 @@ __device__ void merge_groups(const Decode<T>& a, const GroupResults& from, int64
   }
 }
 
-// Block (x, y): token, kv head and kHeads of its query heads x; positions [y kDecodeSlice, (y + 1) kDecodeSlice). A group of
-// `lanes` threads holds a head and takes every `groups`-th key. K and V are read once per kHeads query heads.
+// Block (x, y): token, kv head and kHeads of its query heads x; positions [y kDecodeSlice, (y + 1)
+// kDecodeSlice). A group of `lanes` threads holds a head and takes every `groups`-th key. K and V are read
+// once per kHeads query heads.
 template <int W, int P, typename T>
 __global__ void __launch_bounds__(kDecodeThreads) decode(Decode<T> a) {
   __shared__ GroupResults results;
@@ -181,7 +182,8 @@ __global__ void __launch_bounds__(kDecodeThreads) decode(Decode<T> a) {
   merge_groups(a, results, n, first_head, heads, groups, static_cast<int>(blockIdx.y));
 }
 
-// Merges the slices of a token's head in order. A block owns one of them; a thread owns every blockDim.x-th dim.
+// Merges the slices of a token's head in order. A block owns one of them; a thread owns every blockDim.x-th
+// dim.
 template <typename T>
 __global__ void __launch_bounds__(kDecodeThreads) merge_slices(Decode<T> a) {
   const int64_t n = blockIdx.x / a.H;

@@ -63,7 +63,8 @@ RopeRows::RopeRows(const Tensor& table, int64_t D, int64_t T, int64_t position_o
 
 namespace {
 
-// Returns the index i, in general between two whole numbers, whose f_i turns `turns` times in the original context.
+// Returns the index i, in general between two whole numbers, whose f_i turns `turns` times in the original
+// context.
 double index_of_turns(double turns, int64_t R, double theta, const RopeScaling& s) {
   const double context = static_cast<double>(s.original_context);
   return static_cast<double>(R) * std::log(context / (turns * 2 * std::numbers::pi)) / (2 * std::log(theta));

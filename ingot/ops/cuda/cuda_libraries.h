@@ -15,16 +15,16 @@ struct Libraries : StreamResource {
   std::unique_ptr<StreamResource> products;   // cuBLASLt
   std::unique_ptr<StreamResource> attention;  // cuDNN
   bool allows_tf32 = false;                   // ops/tf32.h
-  // cuDNN's attention masks with -inf. cuDNN knows causal masks by the form of the graph, so its speed may depend on
-  // this; bench/gpu/device_bench.cpp measures both.
+  // cuDNN's attention masks with -inf. cuDNN knows causal masks by the form of the graph, so its speed may
+  // depend on this; bench/gpu/device_bench.cpp measures both.
   bool masks_with_infinity = false;
-  // Products are fused with what follows them wherever the library can, without measuring whether that is faster;
-  // bench/gpu/device_bench.cpp measures both.
+  // Products are fused with what follows them wherever the library can, without measuring whether that is
+  // faster; bench/gpu/device_bench.cpp measures both.
   bool always_fuses = false;
   bool is_deterministic = false;  // ops/deterministic.h
   KernelReport report;            // ops/kernel_report.h
-  // If set, products are passed to it and not computed, everything that can be fused is, and Ingot's own kernel computes
-  // attention; for bench/gpu/probe.cpp.
+  // If set, products are passed to it and not computed, everything that can be fused is, and Ingot's own
+  // kernel computes attention; for bench/gpu/probe.cpp.
   std::function<void(const Product&)> survey;
 };
 

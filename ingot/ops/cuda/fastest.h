@@ -1,4 +1,5 @@
-// Times kernels on the device against each other. Internal to ops; included by files that call CUDA libraries.
+// Times kernels on the device against each other. Internal to ops; included by files that call CUDA
+// libraries.
 #pragma once
 
 #include <fmt/core.h>
@@ -24,9 +25,10 @@ inline KernelChoices& choices_of(const std::string& library, size_t version) {
   return KernelChoices::named(fmt::format("{}-{}-{}", library, device, version));
 }
 
-// Returns the fastest of candidates 0 to count - 1; nullopt if none can run. run(i) submits candidate i to the stream, or
-// returns false, without side effects, if it cannot run. Every candidate runs once without being timed. Then they take turns,
-// kRounds times, so that a change of the device's clock meets all of them. REQUIRES: the stream is not captured.
+// Returns the fastest of candidates 0 to count - 1; nullopt if none can run. run(i) submits candidate i to
+// the stream, or returns false, without side effects, if it cannot run. Every candidate runs once without
+// being timed. Then they take turns, kRounds times, so that a change of the device's clock meets all of them.
+// REQUIRES: the stream is not captured.
 inline std::optional<size_t> fastest(size_t count, const std::function<bool(size_t)>& run, Stream& stream) {
   constexpr size_t kRounds = 5;
   std::vector<size_t> able;
@@ -46,8 +48,8 @@ inline std::optional<size_t> fastest(size_t count, const std::function<bool(size
   return able[least_median(times_s)];
 }
 
-// Returns a candidate's run for fastest(): submit(i) without its Errors, which drop the candidate and leave their text in
-// `error`.
+// Returns a candidate's run for fastest(): submit(i) without its Errors, which drop the candidate and leave
+// their text in `error`.
 inline std::function<bool(size_t)> without_errors(std::function<void(size_t)> submit, std::string& error) {
   return [submit = std::move(submit), &error](size_t i) {
     try {

@@ -11,9 +11,9 @@
 
 namespace ingot {
 
-// The choices are kept in a file that all processes of a machine share. The first choice for a key holds for all of them, so
-// equal runs give equal bits, and replicas use the same kernels. The file is a cache: if it cannot be written, the
-// choices last as long as the process.
+// The choices are kept in a file that all processes of a machine share. The first choice for a key holds for
+// all of them, so equal runs give equal bits, and replicas use the same kernels. The file is a cache: if it
+// cannot be written, the choices last as long as the process.
 class KernelChoices {
  public:
   // An empty path stands for no file.
@@ -35,8 +35,8 @@ class KernelChoices {
   off_t read_bytes_ = 0;  // the lines before this place in the file are in choices_; guarded by mutex_
 };
 
-// Returns the number of the candidate whose times have the least median; the first of equal ones. REQUIRES: at least one candidate,
-// each with at least one time.
+// Returns the number of the candidate whose times have the least median; the first of equal ones. REQUIRES:
+// at least one candidate, each with at least one time.
 size_t least_median(const std::vector<std::vector<double>>& times_s);
 
 }  // namespace ingot

@@ -29,8 +29,9 @@ struct OpGraph {
     DType dtype;  // u8 means bool
     Extent4 shape, strides;
     float constant = 0;
-    // If not kNone, the tensor is ragged: its dim 0 are sequences of different lengths, and element (s, ...) lies
-    // offset_factor * offsets[s] elements after where strides of 0 along dim 0 would put it. offsets is (S + 1, 1, 1, 1) i32.
+    // If not kNone, the tensor is ragged: its dim 0 are sequences of different lengths, and element (s, ...)
+    // lies offset_factor * offsets[s] elements after where strides of 0 along dim 0 would put it. offsets is
+    // (S + 1, 1, 1, 1) i32.
     Value offsets = kNone;
     int64_t offset_factor = 1;
   };
@@ -54,8 +55,9 @@ struct OpGraph {
     kMatrixProduct,  // in[0] (B,H,M,N) times in[1] (B,K,N,P): H / K heads of in[0] use one of in[1]
     kReshape,        // the same elements with out's shape and strides
   };
-  // The lengths of the sequences of a ragged product: (S, 1, 1, 1) i32 each, or kNone. What lies beyond them is neither
-  // read nor written: M are the rows of in[0], N the columns of in[1], and K is the dim that is summed.
+  // The lengths of the sequences of a ragged product: (S, 1, 1, 1) i32 each, or kNone. What lies beyond them
+  // is neither read nor written: M are the rows of in[0], N the columns of in[1], and K is the dim that is
+  // summed.
   struct Lengths {
     Value m = kNone, n = kNone, k = kNone;
   };

@@ -22,8 +22,8 @@ void with_rule(Activation kind, F&& f) {
   }
 }
 
-// A call with the index of an element writes W elements and returns the largest magnitude of them. That costs nothing
-// where the caller does not use it.
+// A call with the index of an element writes W elements and returns the largest magnitude of them. That costs
+// nothing where the caller does not use it.
 
 // Reads x once and writes y once.
 template <int W, typename Rule, typename T>

@@ -75,8 +75,8 @@ __device__ __forceinline__ int lowest_bit(unsigned bits) {
 #endif
 }
 
-// The row of d_wte that a warp adds to. Its sum stays in registers until the warp turns to another row, so a token
-// that is a large part of the batch costs no round trip to memory per occurrence.
+// The row of d_wte that a warp adds to. Its sum stays in registers until the warp turns to another row, so a
+// token that is a large part of the batch costs no round trip to memory per occurrence.
 template <int W>
 struct HeldRow {
   float* d_wte;

@@ -49,8 +49,8 @@ struct MixGradients {
   bool has_da, has_db;
 };
 
-// A block adds the products of a contiguous range of rows to one partial sum of each scalar. The kernel reads dy, and x and z
-// where their scalars are learned, once, and writes dx and dz once.
+// A block adds the products of a contiguous range of rows to one partial sum of each scalar. The kernel reads
+// dy, and x and z where their scalars are learned, once, and writes dx and dz once.
 template <int W, typename T>
 __global__ void __launch_bounds__(kThreads) mix_backward(float* __restrict__ of_a, float* __restrict__ of_b,
                                                          int64_t N, int64_t C, MixGradients<W, T> f) {

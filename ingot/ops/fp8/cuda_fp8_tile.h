@@ -14,8 +14,8 @@ struct Tally {
   uint32_t saturated = 0, underflowed = 0;
 
   // Adds the values to the statistics and multiplies them by the scale. The product with a positive scale is
-  // monotonic, so the largest and the smallest magnitude tell whether there is a value to count at all. A zero
-  // makes the thread look closer, too.
+  // monotonic, so the largest and the smallest magnitude tell whether there is a value to count at all. A
+  // zero makes the thread look closer, too.
   template <typename Format, int W>
   __device__ __forceinline__ void take(Floats<W>& v, float scale) {
     float most = 0, least = std::fabs(v.at[0]);

@@ -80,16 +80,16 @@ __global__ void __launch_bounds__(kRowThreads) rows_loss(Rows<L, D> a, Cap cap) 
   }
 }
 
-// Threads of a block that holds its row in shared memory: two such blocks share a multiprocessor if the logits
-// are bf16 and the vocabulary is GPT-2's.
+// Threads of a block that holds its row in shared memory: two such blocks share a multiprocessor if the
+// logits are bf16 and the vocabulary is GPT-2's.
 constexpr int kHeldThreads = 512;
 // Packs that a thread has in flight while it copies a row into shared memory.
 constexpr int kPacksUnderWay = 4;
 // Upper bound of the shared memory that the kernel uses in addition to its row.
 constexpr size_t kReductionBytes = 1024;
 
-// exp(z - z_max). With kIsFast it is one multiply-add and one instruction of the special function unit; its error
-// is 2^-21 and |z| 2^-23, of which the second cancels in the probabilities.
+// exp(z - z_max). With kIsFast it is one multiply-add and one instruction of the special function unit; its
+// error is 2^-21 and |z| 2^-23, of which the second cancels in the probabilities.
 template <bool kIsFast>
 struct Exponential {
   float z_max;
@@ -108,9 +108,9 @@ struct Exponential {
   }
 };
 
-// Calls f(column, W logits of the row from there on, classes) for the thread's packs with classes, which are the
-// first V columns. `classes` is the number of them in the pack, a constant for whole packs. Returns the column of
-// the thread's next pack.
+// Calls f(column, W logits of the row from there on, classes) for the thread's packs with classes, which are
+// the first V columns. `classes` is the number of them in the pack, a constant for whole packs. Returns the
+// column of the thread's next pack.
 template <int W, typename L, typename F>
 __device__ __forceinline__ int for_each_pack(const L* row, int V, F&& f) {
   const auto pack = [&](int column) { return widened(reinterpret_cast<const Raw<L, W>*>(row)[column / W]); };

@@ -165,8 +165,8 @@ class Fp8HeadPass {
     add_dw(gradient.turned, 0, n, n_end);
   }
 
-  // Calls f(tile, v, n, n_end) for all tiles, where v is the tile's first column on this rank; the outer loop runs over
-  // columns.
+  // Calls f(tile, v, n, n_end) for all tiles, where v is the tile's first column on this rank; the outer loop
+  // runs over columns.
   template <typename F>
   void for_each_tile(F&& f) const {
     const int64_t chunk = scratch_.logits.dim(0), width = scratch_.logits.dim(1);

@@ -23,8 +23,8 @@ inline int64_t chunk_tokens(const LinearCrossEntropyConfig& config, int64_t N) {
   return config.kind == HeadKind::kDense ? N : std::min(N, config.chunk_tokens);
 }
 
-// True if dw is not added to and yet cannot be overwritten by products, since a compensated sum starts from zero and a
-// filter leaves products out.
+// True if dw is not added to and yet cannot be overwritten by products, since a compensated sum starts from
+// zero and a filter leaves products out.
 inline bool zeroes_dw(const LinearCrossEntropyOut& out, const LinearCrossEntropyConfig& config,
                       const LinearCrossEntropyScratch& scratch) {
   return out.dw && !out.adds_dw && (scratch.dw_part || config.filter > 0);

@@ -24,8 +24,8 @@ constexpr void merge_row(TileRow& row, const TileRow& right, const Exp& exp) {
   }
 }
 
-// Returns the sums of all columns from those of `parts` ranges of part_columns columns each. part points to the row's
-// sums of the first range; those of the next range are `stride` rows further on.
+// Returns the sums of all columns from those of `parts` ranges of part_columns columns each. part points to
+// the row's sums of the first range; those of the next range are `stride` rows further on.
 template <typename Exp>
 constexpr TileRow merged_row(const TileRow* part, int64_t stride, int64_t parts, int32_t target,
                              int64_t part_columns, const Exp& exp) {

@@ -60,8 +60,8 @@ struct FusedProduct {
   std::function<void()> separate;  // other products, then the other kernels
   std::vector<Tensor> sums = {};   // results to which both ways add
 };
-// Returns true if `fused` is the way that was measured to be faster for this product. The first call for a product runs
-// both ways, and may leave their results in memory, but not in `sums`.
+// Returns true if `fused` is the way that was measured to be faster for this product. The first call for a
+// product runs both ways, and may leave their results in memory, but not in `sums`.
 bool prefers_fused(const FusedProduct& product, Stream& stream);
 
 }  // namespace ingot::cuda

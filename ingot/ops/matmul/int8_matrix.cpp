@@ -66,7 +66,8 @@ void widen_codes(T* to, const CodeRow& row, int64_t K, const T* add = nullptr) {
   }
 }
 
-// dots[m] = the dot product of row m of x (kRows, K) and a row of w. The sum of a row of x does not depend on kRows.
+// dots[m] = the dot product of row m of x (kRows, K) and a row of w. The sum of a row of x does not depend on
+// kRows.
 template <int kRows>
 void int8_dots(float* dots, const float* x, int64_t ldx, const CodeRow& row, int64_t K) {
   constexpr int64_t kAhead = 2048;  // bytes of codes that are prefetched

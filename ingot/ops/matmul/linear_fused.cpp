@@ -24,8 +24,8 @@ struct Fusible {
   std::vector<Tensor> sums = {};  // results whose values the computation adds to
 };
 
-// Computes the product and what follows it: on the CPU, and where a CUDA device is not faster with the epilogue, by
-// separate(). `rest` follows the product with the epilogue.
+// Computes the product and what follows it: on the CPU, and where a CUDA device is not faster with the
+// epilogue, by separate(). `rest` follows the product with the epilogue.
 void run_faster(
     const Fusible& f, const std::function<void()>& separate, Stream& stream,
     const std::function<void()>& rest = [] {}) {

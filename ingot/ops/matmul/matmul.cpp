@@ -38,8 +38,8 @@ bool has_amx() {
   return false;
 }
 
-// Returns true for the products of generation, whose time is that of reading the weights. The portable kernel reads them
-// as fast as memory delivers them (docs/benchmarks/matmul.md).
+// Returns true for the products of generation, whose time is that of reading the weights. The portable kernel
+// reads them as fast as memory delivers them (docs/benchmarks/matmul.md).
 bool is_streamed(const MatmulProblem& p) { return p.form == MatmulForm::kNT && p.M <= portable::kFewRows; }
 
 // Computes a sum of no products: c is zero, or stays as it is if it accumulates. The engines need K > 0.

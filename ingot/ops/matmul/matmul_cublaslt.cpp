@@ -1,6 +1,7 @@
 // Matrix products with cuBLASLt. Row-major c = op(a) op(b) is column-major cᵀ = op(b)ᵀ op(a)ᵀ, so b is
-// cuBLASLt's A and a its B. The kernel for a shape is chosen by timing the candidates once, and so is whether a product
-// is fused with what follows it. The choices are kept on disk per device and library version (cuda/kernel_choices.h).
+// cuBLASLt's A and a its B. The kernel for a shape is chosen by timing the candidates once, and so is whether
+// a product is fused with what follows it. The choices are kept on disk per device and library version
+// (cuda/kernel_choices.h).
 //
 // The library is loaded at the first product, because it is half a gigabyte large and runs on the CPU do
 // not need it.
@@ -50,7 +51,8 @@ class Library {
     find(propose, "cublasLtMatmulAlgoGetHeuristic");
     find(multiply, "cublasLtMatmul");
   }
-  // The library stays loaded: its threads and caches outlive its handles, and another user in this process may hold it.
+  // The library stays loaded: its threads and caches outlive its handles, and another user in this process
+  // may hold it.
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
 

@@ -150,8 +150,8 @@ void multiply_part(const MatmulProblem& p, float* c, int64_t ldc, int64_t m0, in
   }
 }
 
-// Streaming of b, as measured (docs/benchmarks/matmul.md): f32 is fastest as four rows at one time, 16-bit numbers as one
-// row with its next lines prefetched.
+// Streaming of b, as measured (docs/benchmarks/matmul.md): f32 is fastest as four rows at one time, 16-bit
+// numbers as one row with its next lines prefetched.
 template <typename T>
 constexpr int kRowsAtOnce = sizeof(T) == sizeof(float) ? 4 : 1;
 template <typename T>
@@ -160,8 +160,8 @@ constexpr int kSumsPerRow = 4 / kRowsAtOnce<T>;  // independent sums hide the la
 constexpr int64_t kBytesAhead = 4096;  // 16-bit numbers are prefetched this far ahead
 
 #if defined(__AVX512BF16__) && defined(__AVX512BW__)
-// Returns the dot product of a and b (n). VDPBF16PS needs no conversions, which leaves room for more reads at one time
-// (docs/benchmarks/matmul.md).
+// Returns the dot product of a and b (n). VDPBF16PS needs no conversions, which leaves room for more reads at
+// one time (docs/benchmarks/matmul.md).
 float streamed_dot(const bf16* a, const bf16* b, int64_t n) {
   constexpr int64_t kNumbers = 32;  // in a register
   const auto add = [](__m512 sum, __m512i x, __m512i y) {

@@ -154,8 +154,8 @@ __device__ __forceinline__ void for_each_pack(const Row& row, const float* w, in
   }
 }
 
-// Two blocks of a multiprocessor run at once, as the number of parts presumes, unless the sums of a thread take too
-// many registers.
+// Two blocks of a multiprocessor run at once, as the number of parts presumes, unless the sums of a thread
+// take too many registers.
 template <bool kCentred, typename S>
 inline constexpr int kBackwardBlocks = S::kBlock <= 256 && S::kWidth > 1 &&
                                                S::kWidth* S::kPacks <= (kCentred ? 24 : 32)
@@ -163,8 +163,9 @@ inline constexpr int kBackwardBlocks = S::kBlock <= 256 && S::kWidth > 1 &&
                                            : 1;
 
 // A block owns a contiguous range of rows, which its groups of threads process in turn; the sums for dw
-// and db stay in registers. The kernel reads dy, x (and d_residual) once and writes dx once. A thread holds a row
-// in its own dtype and computes v and g twice. A block that owns one row at a time reads the next one early.
+// and db stay in registers. The kernel reads dy, x (and d_residual) once and writes dx once. A thread holds a
+// row in its own dtype and computes v and g twice. A block that owns one row at a time reads the next one
+// early.
 template <bool kCentred, typename S, typename T>
 __global__ void __launch_bounds__(S::kBlock, (kBackwardBlocks<kCentred, S>)) backward(BackwardRows<T> a) {
   constexpr int W = S::kWidth;

@@ -170,8 +170,9 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The kernels of backward with gains. Block (i, 0) owns part i of the rows (b, t) and the heads of queries, block (i, 1)
-// the same rows and the heads of keys. partials: (2, parts, D), the sums of either kind of blocks.
+// The kernels of backward with gains. Block (i, 0) owns part i of the rows (b, t) and the heads of queries,
+// block (i, 1) the same rows and the heads of keys. partials: (2, parts, D), the sums of either kind of
+// blocks.
 template <typename T>
 struct GainBackward {
   HeadRows rows;
@@ -200,7 +201,8 @@ __device__ __forceinline__ void write_partials(const GainBackward<T>& g, const f
   }
 }
 
-// A warp takes every kThreads / kWarp-th row of its block's part. The kernel reads dy and raw once and writes dy once.
+// A warp takes every kThreads / kWarp-th row of its block's part. The kernel reads dy and raw once and writes
+// dy once.
 template <typename S, typename T>
 __global__ void __launch_bounds__(kThreads) gain_backward(GainBackward<T> g) {
   __shared__ float sums[kThreads / kWarp][kMostGains];
@@ -232,7 +234,8 @@ __global__ void __launch_bounds__(kThreads) gain_backward(GainBackward<T> g) {
   write_partials(g, sums);
 }
 
-// The same with 16 bytes per lane. Two blocks fit a multiprocessor, which they would not if a lane loaded another head ahead.
+// The same with 16 bytes per lane. Two blocks fit a multiprocessor, which they would not if a lane loaded
+// another head ahead.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) gain_backward_wide(GainBackward<T> g, int packs) {
   __shared__ float sums[kThreads / kWarp][kMostGains];

@@ -10,8 +10,8 @@
 namespace ingot::amx {
 
 #if defined(__AMX_BF16__)
-// The operand of LDTILECFG. It is a constant because GCC's _tile_loadconfig declares that it reads 8 of the 64
-// bytes, so the compiler may leave out stores to a local one.
+// The operand of LDTILECFG. It is a constant because GCC's _tile_loadconfig declares that it reads 8 of the
+// 64 bytes, so the compiler may leave out stores to a local one.
 struct alignas(64) TileConfig {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
   uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};

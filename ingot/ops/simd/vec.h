@@ -37,8 +37,8 @@ typedef uint16_t HalfVec __attribute__((vector_size(kBytes / 2)));
 
 inline Vec splat(float x) { return x - Vec{}; }  // subtraction keeps -0
 
-// Returns a * b + c with one rounding where the target has such an instruction. The compiler chooses by loop whether it
-// forms it from * and +, so sums that must have the same bits in two loops use this.
+// Returns a * b + c with one rounding where the target has such an instruction. The compiler chooses by loop
+// whether it forms it from * and +, so sums that must have the same bits in two loops use this.
 inline Vec fma(Vec a, Vec b, Vec c) {
 #if defined(INGOT_VEC_AVX512)
   return (Vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);

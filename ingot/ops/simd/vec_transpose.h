@@ -1,5 +1,5 @@
-// The transpose of a square of numbers in registers. (nvcc does not know the compilers' shuffles, so kernels do not include
-// this file.)
+// The transpose of a square of numbers in registers. (nvcc does not know the compilers' shuffles, so kernels
+// do not include this file.)
 #pragma once
 
 #include <utility>

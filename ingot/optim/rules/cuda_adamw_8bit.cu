@@ -106,8 +106,9 @@ struct Scattered {
   }
 };
 
-// Raises most[block] to the largest magnitude of the lanes' elements in the block. The bits of magnitudes are ordered like
-// the magnitudes, and the order of maxima does not matter. All lanes of a warp call it; block: -1 without an element.
+// Raises most[block] to the largest magnitude of the lanes' elements in the block. The bits of magnitudes are
+// ordered like the magnitudes, and the order of maxima does not matter. All lanes of a warp call it; block:
+// -1 without an element.
 __device__ __forceinline__ void raise(uint32_t* most, int64_t block, float magnitude) {
   const int64_t first = __shfl_sync(0xffffffffu, block, 0);
   const bool is_one_block = __ballot_sync(0xffffffffu, block == first) == 0xffffffffu;
@@ -117,8 +118,8 @@ __device__ __forceinline__ void raise(uint32_t* most, int64_t block, float magni
     atomicMax(most + block, std::bit_cast<uint32_t>(is_one_block ? largest : magnitude));
 }
 
-// m_most and v_most (blocks): raised to the largest magnitudes of the new moments of this shard's elements. A thread
-// measures one element.
+// m_most and v_most (blocks): raised to the largest magnitudes of the new moments of this shard's elements. A
+// thread measures one element.
 __global__ void __launch_bounds__(kThreads)
     measure_codes(uint32_t* m_most, uint32_t* v_most, Pass a, AdamW rule, Codes codes, Maps maps,
                   Scattered shard) {
@@ -134,8 +135,8 @@ __global__ void __launch_bounds__(kThreads)
   raise(v_most, block, e.v);
 }
 
-// Updates a scattered shard, a thread per element; m_most and v_most are those of all ranks. The scales in `codes` are
-// still the old ones.
+// Updates a scattered shard, a thread per element; m_most and v_most are those of all ranks. The scales in
+// `codes` are still the old ones.
 __global__ void __launch_bounds__(kThreads)
     update_scattered_codes(const float* m_most, const float* v_most, Pass a, AdamW rule, Codes codes,
                            Maps maps, Scattered shard) {

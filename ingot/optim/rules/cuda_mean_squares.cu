@@ -49,8 +49,8 @@ struct ColumnSquares {
   }
 };
 
-// The elements that do not fill a pack of 4 are added one by one. There are as many blocks as x can use; they write
-// zeros as the parts of the blocks that a longer x would have.
+// The elements that do not fill a pack of 4 are added one by one. There are as many blocks as x can use; they
+// write zeros as the parts of the blocks that a longer x would have.
 __global__ void __launch_bounds__(kThreads)
     parts_of_squares(float* parts, const float* x, int64_t n, bool is_wide) {
   constexpr int W = 4;

@@ -1,5 +1,5 @@
-// Squares over the rows or the columns of a matrix on a CUDA device: their means for NorMuon, their sums for Adafactor.
-// The order of the sums depends only on the shape. Defined in builds with CUDA.
+// Squares over the rows or the columns of a matrix on a CUDA device: their means for NorMuon, their sums for
+// Adafactor. The order of the sums depends only on the shape. Defined in builds with CUDA.
 #pragma once
 
 #include "ingot/core/stream.h"

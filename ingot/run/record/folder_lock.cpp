@@ -38,7 +38,8 @@ FolderLock::FolderLock(const std::filesystem::path& folder) {
          is_known ? " (" + std::string(owner) + ")" : "", folder.string());
   }
   const std::string owner = fmt::format("pid {}", getpid());
-  // The next process's error message has the id. It is optional: a full disk must not keep a run from resuming.
+  // The next process's error message has the id. It is optional: a full disk must not keep a run from
+  // resuming.
   if (ftruncate(fd, 0) == 0) [[maybe_unused]]
     const ssize_t written = write(fd, owner.data(), owner.size());
   fd_ = fd;

@@ -9,8 +9,9 @@ class FolderLock {
  public:
   static constexpr const char* kName = ".lock";
 
-  // Locks the folder until this object or the process ends. Throws a kUsage error that names the other process if the
-  // folder is locked already; a kDisk error if the lock's file cannot be written or is no plain file.
+  // Locks the folder until this object or the process ends. Throws a kUsage error that names the other
+  // process if the folder is locked already; a kDisk error if the lock's file cannot be written or is no
+  // plain file.
   explicit FolderLock(const std::filesystem::path& folder);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;

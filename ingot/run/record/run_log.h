@@ -6,10 +6,10 @@
 // ms_PHASE for every phase of the trace (phases nest: forward contains head; a space in a name becomes an
 // underscore). If the loss was checked: raw_ce_fp32 and raw_ce_gap (nn/loss_head.h), and raw_forward_gap
 // (train/forward_check.h). In the steps that the console
-// prints: rss_bytes, the resident memory of the process. In f16: loss_scale. In a pipeline: bubble. With head.filter: head_filtered. With
-// 8-bit optimizer states: non_finite_gradients, if there were any. With FP8: fp8_saturated and
-// fp8_underflowed, fractions of the values that were cast. The first line after a start or a resume has
-// bytes_ARENA.
+// prints: rss_bytes, the resident memory of the process. In f16: loss_scale. In a pipeline: bubble. With
+// head.filter: head_filtered. With 8-bit optimizer states: non_finite_gradients, if there were any. With FP8:
+// fp8_saturated and fp8_underflowed, fractions of the values that were cast. The first line after a start or
+// a resume has bytes_ARENA.
 #pragma once
 
 #include <cstdint>

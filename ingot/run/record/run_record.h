@@ -4,9 +4,9 @@
 // run.json: program (version, commit, is_modified, arguments), libraries, threads, machine, process (host,
 // boot_id, pid_namespace, pid, start_ticks), data (train_hash, train_tokens, val_hash, val_tokens,
 // tokenizer_hash), init_from (the folder whose weights the run started from; null: random weights), begin and
-// end (of the whole run), the summary's fields, exit_code (which mpirun does not pass on) and error, and parts:
-// one entry for the start and one for every --resume, each with begin, end, status, exit_code, steps, host, pid,
-// commit and arguments.
+// end (of the whole run), the summary's fields, exit_code (which mpirun does not pass on) and error, and
+// parts: one entry for the start and one for every --resume, each with begin, end, status, exit_code, steps,
+// host, pid, commit and arguments.
 #pragma once
 
 #include <cstdint>
@@ -64,8 +64,8 @@ class RunRecord {
   // none.
   const std::string& death_before() const { return death_before_; }
 
-  // Returns the peak of products (GFLOP/s of all ranks) that the run's MFU is a fraction of since it ran before, or 0 if there
-  // is none, or it ran on another machine, on other threads or with other ranks.
+  // Returns the peak of products (GFLOP/s of all ranks) that the run's MFU is a fraction of since it ran
+  // before, or 0 if there is none, or it ran on another machine, on other threads or with other ranks.
   double peak_before(int ranks) const;
 
   // Writes run.json atomically. Throws a kDisk error if it cannot be written.

@@ -23,8 +23,8 @@ std::atomic<bool> is_interrupted{false};
 
 enum class Fault { kNone, kExit, kMismatch };
 
-// The group whose ranks add up the losses. It behaves normally until `fault` is set; then it exits or computes
-// a maximum.
+// The group whose ranks add up the losses. It behaves normally until `fault` is set; then it exits or
+// computes a maximum.
 class FaultyGroup : public Communicator {
  public:
   FaultyGroup(std::unique_ptr<Communicator> group, const std::atomic<Fault>& fault)

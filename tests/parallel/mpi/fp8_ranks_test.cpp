@@ -1,10 +1,11 @@
 // Compares training with FP8 linears and an FP8 head on several ranks with the same training on one rank.
 //
-// A layout adds gradients in another order, which may change every weight by a unit in its last place at every step.
-// In FP8 such a change sends some values to the neighbouring code, 2^-4 away, so losses differ by more than in f32.
-// By how much is measured: one rank trains again while every weight moves up, down or not at all, at random, by one
-// unit in its last place after every step. A layout may be as far from the curve of one rank as the farthest of
-// several such runs is, and twice as far, because a few runs do not find the farthest.
+// A layout adds gradients in another order, which may change every weight by a unit in its last place at
+// every step. In FP8 such a change sends some values to the neighbouring code, 2^-4 away, so losses differ by
+// more than in f32. By how much is measured: one rank trains again while every weight moves up, down or not
+// at all, at random, by one unit in its last place after every step. A layout may be as far from the curve of
+// one rank as the farthest of several such runs is, and twice as far, because a few runs do not find the
+// farthest.
 #include <algorithm>
 #include <cmath>
 #include <limits>

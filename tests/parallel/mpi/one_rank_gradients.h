@@ -1,6 +1,7 @@
-// Compares training with plain SGD in a layout, on the CPU or on devices, with the same training on one CPU rank. AdamW,
-// Lion, Adafactor and Muon make the same updates from gradients that are too large by a constant factor, so their losses
-// do not show one; SGD without clipping moves by the factor, and here gradients and norms are compared themselves.
+// Compares training with plain SGD in a layout, on the CPU or on devices, with the same training on one CPU
+// rank. AdamW, Lion, Adafactor and Muon make the same updates from gradients that are too large by a constant
+// factor, so their losses do not show one; SGD without clipping moves by the factor, and here gradients and
+// norms are compared themselves.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -59,8 +60,9 @@ inline double relative_error(const std::vector<float>& got, const std::vector<fl
   return errors == 0 ? 0 : std::sqrt(errors) / (size > 0 ? size : std::sqrt(squares));
 }
 
-// A scalar's gradient is a sum over all rows in which most terms cancel, so its own size does not tell that of its roundings. The
-// size of all scalars of the model does: their sums have terms of one kind, and cancel to different degrees.
+// A scalar's gradient is a sum over all rows in which most terms cancel, so its own size does not tell that
+// of its roundings. The size of all scalars of the model does: their sums have terms of one kind, and cancel
+// to different degrees.
 inline constexpr double kScalarTerms = 32;
 
 inline double size_of_scalars(const SgdStep& step) {
@@ -91,7 +93,8 @@ inline std::string difference(const SgdStep& got, const SgdStep& want, double to
   return text;
 }
 
-// Expects that a gradient of any one parameter is reported if it is multiplied by 0, by 2 or by the number of ranks.
+// Expects that a gradient of any one parameter is reported if it is multiplied by 0, by 2 or by the number of
+// ranks.
 inline void expect_planted_factors_are_found(const SgdStep& got, const SgdStep& want, double tolerance) {
   for (const int factor : {0, 2, world->size()}) {
     if (factor == 1) continue;
@@ -115,11 +118,12 @@ inline void expect_planted_factors_are_found(const SgdStep& got, const SgdStep& 
   }
 }
 
-// The second step has the weights that the first moved, and in it a pipeline on devices no longer sends through the host.
+// The second step has the weights that the first moved, and in it a pipeline on devices no longer sends
+// through the host.
 inline constexpr int kSgdSteps = 2;
 
-// Expects the losses, norms and gradients of one CPU rank from the model, layout and device of `config`, with plain SGD
-// in place of its rules. A layout is trained once for all rules.
+// Expects the losses, norms and gradients of one CPU rank from the model, layout and device of `config`, with
+// plain SGD in place of its rules. A layout is trained once for all rules.
 inline void expect_one_rank_gradients(RunConfig config) {
   static std::set<std::string> compared;
   static std::map<std::string, std::vector<SgdStep>> known;  // on rank 0

@@ -168,7 +168,8 @@ TEST(Parity, StatisticsCountSharedKvHeadsOnce) {
   }
 }
 
-// Stochastic rounding of shards uses the random numbers of the whole parameter. The evaluation reads averages.
+// Stochastic rounding of shards uses the random numbers of the whole parameter. The evaluation reads
+// averages.
 TEST(Parity, ShardsRoundedStochasticallyMatchOneRank) {
   for (const bool keeps_units : {false, true})
     for (const ParallelConfig& layout : {shards(keeps_units), replicas_of_shards(), sharing_of_shards()}) {
@@ -259,7 +260,8 @@ TEST(Parity, CompressedGradientsOfShardsStayClose) {
       }
 }
 
-// The gradients of this rank's shards, by unit, in the first step; the mean over `times` times that it is computed.
+// The gradients of this rank's shards, by unit, in the first step; the mean over `times` times that it is
+// computed.
 std::vector<std::vector<float>> shard_gradients(const RunConfig& config, int times = 1) {
   Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
   Training shared(config, mesh);
@@ -290,8 +292,8 @@ RunConfig shards_with(DType payload, DType ends, bool has_feedback = false) {
   return config;
 }
 
-// payload applies to the blocks only: the gradients of embedding and head (their units are the first and the last) are
-// those of f32, and those of each block are rounded.
+// payload applies to the blocks only: the gradients of embedding and head (their units are the first and the
+// last) are those of f32, and those of each block are rounded.
 TEST(Parity, EmbeddingAndHeadOfShardsMayHaveAnotherPayload) {
   const auto exact = shard_gradients(shards_with(DType::f32, DType::f32));
   const auto got = shard_gradients(shards_with(DType::bf16, DType::f32));
@@ -302,7 +304,8 @@ TEST(Parity, EmbeddingAndHeadOfShardsMayHaveAnotherPayload) {
   }
 }
 
-// Over many steps with the same gradient, the mean of what was summed comes closer to it than one rounding allows.
+// Over many steps with the same gradient, the mean of what was summed comes closer to it than one rounding
+// allows.
 TEST(Parity, ErrorFeedbackCorrectsTheRoundingOfShards) {
   if (world->size() == 1) return;
   const auto exact = shard_gradients(shards_with(DType::f32, DType::f32));

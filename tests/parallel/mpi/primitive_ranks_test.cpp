@@ -1,5 +1,6 @@
-// Runs every primitive by itself, forward and backward, for each way in which its input may lie on the ranks, and compares
-// with one rank that has the whole. The proof of placements (nn/program/check.h) is as good as the rules of the primitives.
+// Runs every primitive by itself, forward and backward, for each way in which its input may lie on the ranks,
+// and compares with one rank that has the whole. The proof of placements (nn/program/check.h) is as good as
+// the rules of the primitives.
 #include <gtest/gtest.h>
 
 #include <cmath>

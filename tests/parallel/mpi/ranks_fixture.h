@@ -152,8 +152,8 @@ inline RunConfig for_stages(RunConfig c) {
   return c;
 }
 
-// Adapters start at zero, where half of their gradients are zero too. This moves them elsewhere, by the place of each element in
-// its parameter.
+// Adapters start at zero, where half of their gradients are zero too. This moves them elsewhere, by the place
+// of each element in its parameter.
 inline void move_adapters(Trainer& trainer) {
   Stream& stream = *trainer.layout().stream;
   TrainingStore& params = trainer.params();
@@ -179,8 +179,8 @@ inline void move_adapters(Trainer& trainer) {
 // A trainer on chained_tokens(), on this rank only or, with a mesh, on all ranks.
 struct Training {
   explicit Training(const RunConfig& c) : Training(c, parallelize(c)) {}
-  // Stages are cut by nominal costs, as the plan cuts them. Measured costs differ from time to time, most of all on a
-  // busy machine.
+  // Stages are cut by nominal costs, as the plan cuts them. Measured costs differ from time to time, most of
+  // all on a busy machine.
   Training(const RunConfig& c, Mesh& mesh)
       : Training(c, parallelize(c, mesh, Backing::kMemory, nominal_unit_costs(c.model.resolved()))) {}
   Training(const RunConfig& c, Layout layout)
@@ -210,8 +210,8 @@ struct Training {
   Loader loader;
 };
 
-// Returns the full tensors, on every rank, of which this rank has shards; values: those of its shards, in host memory. Each
-// element's bits come from its first replica, and all others must have the same.
+// Returns the full tensors, on every rank, of which this rank has shards; values: those of its shards, in
+// host memory. Each element's bits come from its first replica, and all others must have the same.
 inline std::vector<std::vector<float>> assembled(TrainingStore& params,
                                                  const std::vector<std::vector<float>>& values) {
   const std::vector<ParamShard> shards = params.shards();

@@ -73,7 +73,8 @@ TEST(Stages, AutoKeepsWhatFitsTheBudgetOfEachRank) {
   }
 }
 
-// parallel.order moves groups to other ranks. Sums are taken in the groups' order, so no bit of a loss changes.
+// parallel.order moves groups to other ranks. Sums are taken in the groups' order, so no bit of a loss
+// changes.
 TEST(Stages, TheOrderOfTheMeshChangesNoBit) {
   if (world->size() < 4) return;
   RunConfig config = untied_llama();

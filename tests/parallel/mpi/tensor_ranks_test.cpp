@@ -64,7 +64,8 @@ ModelConfig biased() {
   return c.resolved();
 }
 
-// The extras of LLaMA's relatives: biases of q, k and v, gains in QK-norm, a window, a block that does not rotate.
+// The extras of LLaMA's relatives: biases of q, k and v, gains in QK-norm, a window, a block that does not
+// rotate.
 ModelConfig relative() {
   ModelConfig c = llama();
   c.has_qkv_bias = c.has_qk_norm = c.has_qk_norm_gain = true;

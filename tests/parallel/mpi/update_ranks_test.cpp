@@ -64,8 +64,8 @@ std::vector<Rect> rects_here(const Submitted& g, Cut cut, int rank, int ranks) {
   return rects;
 }
 
-// One rank's shards of the parameters, with memory of their own. The weights of matrices are f32, or bf16 with
-// stochastic rounding.
+// One rank's shards of the parameters, with memory of their own. The weights of matrices are f32, or bf16
+// with stochastic rounding.
 class Pieces {
  public:
   Pieces(Cut cut, int rank, int ranks, DType weights) {

@@ -1,5 +1,6 @@
 // cuBLASLt's bias epilogue reads bf16 where 8-bit operands have an f32 result, and it was given f32: with
-// precision.compute = "f32", the default, precision.fp8 and a model with biases, every linear added wrong numbers.
+// precision.compute = "f32", the default, precision.fp8 and a model with biases, every linear added wrong
+// numbers.
 #include "ingot/ops/cuda_fp8.h"
 #include "tests/cuda/on_device.h"
 

@@ -1,5 +1,5 @@
-// Seen: `ingot data prepare`, whose text shrank while it was read, ended with exit code 3 and left its unfinished folder,
-// because no destructor runs in a signal handler.
+// Seen: `ingot data prepare`, whose text shrank while it was read, ended with exit code 3 and left its
+// unfinished folder, because no destructor runs in a signal handler.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>

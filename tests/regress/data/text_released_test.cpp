@@ -16,7 +16,8 @@ namespace {
 
 using TextReleased = ProgramInFolder;
 
-// Returns true if this process has mapped the file. /proc/self/maps has no size, so that it is read as a stream.
+// Returns true if this process has mapped the file. /proc/self/maps has no size, so that it is read as a
+// stream.
 bool is_mapped(const std::string& file) {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);)

@@ -1,6 +1,7 @@
-// Seen: a file given twice put every validation document into the training text, and neither `data prepare`, `data
-// inspect` nor `train` said so; `eval` scored the training text without a word, and neither it nor `generate` said which
-// checkpoint of a run they read; a folder prepared with `byte` showed no lengths and did not say why.
+// Seen: a file given twice put every validation document into the training text, and neither `data prepare`,
+// `data inspect` nor `train` said so; `eval` scored the training text without a word, and neither it nor
+// `generate` said which checkpoint of a run they read; a folder prepared with `byte` showed no lengths and
+// did not say why.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

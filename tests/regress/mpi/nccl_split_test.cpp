@@ -1,6 +1,7 @@
-// ncclCommSplit returns ncclSuccess and a null communicator while a thread of NCCL still makes it; only the state of the
-// first communicator says when it is there. Ingot asked the null communicator, and every group for collectives ended at
-// its start with "ncclCommSplit: invalid usage". The simulated NCCL had stored the communicator at once.
+// ncclCommSplit returns ncclSuccess and a null communicator while a thread of NCCL still makes it; only the
+// state of the first communicator says when it is there. Ingot asked the null communicator, and every group
+// for collectives ended at its start with "ncclCommSplit: invalid usage". The simulated NCCL had stored the
+// communicator at once.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,5 +1,6 @@
-// On several ranks: a bit that changes in the memory of one rank is found by comparing replicas, or by comparing
-// the rank's memory with what its last update left, and the run ends with the bits of one that was left alone.
+// On several ranks: a bit that changes in the memory of one rank is found by comparing replicas, or by
+// comparing the rank's memory with what its last update left, and the run ends with the bits of one that was
+// left alone.
 #include <gmock/gmock.h>
 
 #include "ingot/config/config_toml.h"
@@ -96,8 +97,8 @@ TEST_F(CorruptionTest, EveryFlippedBitIsFoundAndLeavesNoTrace) {
       EXPECT_TRUE(is_found || is_harmless) << i;
       if (!is_found) continue;
       ++found;
-      // Two replicas that are compared every few steps cannot tell which of them was wrong first: its gradients
-      // have reached the other one.
+      // Two replicas that are compared every few steps cannot tell which of them was wrong first: its
+      // gradients have reached the other one.
       if (c.guard.watches_memory || c.parallel.dp > 2) {
         EXPECT_THAT(flipped.said, HasSubstr(fmt::format("memory of rank {}", culprit))) << i;
       } else if (c.guard.replica_hash_every == 1) {

@@ -1,5 +1,5 @@
-// Asynchronous steps of several ranks on simulated devices: the devices of all ranks judge a step together, results are
-// those of synchronous steps, and the host does not wait.
+// Asynchronous steps of several ranks on simulated devices: the devices of all ranks judge a step together,
+// results are those of synchronous steps, and the host does not wait.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -17,8 +17,8 @@ using ::testing::StartsWith;
 
 constexpr int kFew = 3;
 
-// A synchronous step sums squares of the ranks' norms, an asynchronous one their squares: one rounding of a double more.
-// Its effect on the factor, an f32, is at most the last bit, and so on the weights.
+// A synchronous step sums squares of the ranks' norms, an asynchronous one their squares: one rounding of a
+// double more. Its effect on the factor, an f32, is at most the last bit, and so on the weights.
 constexpr double kLastBits = 1e-6;
 
 class AsyncOnRanks : public ::testing::TestWithParam<AsyncRanks> {};
@@ -68,7 +68,8 @@ INSTANTIATE_TEST_SUITE_P(
                       AsyncRanks{"fp8_delayed_stages", delayed(laid_out(clipped(llama()), all_stages()))}),
     [](const auto& info) { return std::string(info.param.name); });
 
-// One rank's gradient is not finite: no rank makes the update of that step or of the next, and all make it again.
+// One rank's gradient is not finite: no rank makes the update of that step or of the next, and all make it
+// again.
 TEST(AsyncSteps, ANonFiniteGradientOfOneRankStopsAll) {
   for (const RunConfig& c : {replicated(llama()), laid_out(clipped(llama()), 0),
                              laid_out(clipped(with_rule(gpt2(), "adafactor")), 0),
@@ -95,8 +96,8 @@ TEST(AsyncSteps, ANonFiniteGradientOfOneRankStopsAll) {
   }
 }
 
-// While a step is submitted, no collective ends: the host has waited for nothing, neither for gradients nor for the
-// verdict, nor for Muon's rounds.
+// While a step is submitted, no collective ends: the host has waited for nothing, neither for gradients nor
+// for the verdict, nor for Muon's rounds.
 TEST(AsyncSteps, TheHostWaitsForNothing) {
   const char* gpus = std::getenv("INGOT_SIMULATED_GPUS");
   if (!gpus || std::string(gpus) != "own" || world->size() == 1) GTEST_SKIP() << "the ranks share a GPU";

@@ -65,7 +65,8 @@ inline RunConfig in_fp8(const RunConfig& c) {
   return fp8;
 }
 
-// The largest values of a tensor lie on different ranks in different steps, and the scales of a step come from the two before.
+// The largest values of a tensor lie on different ranks in different steps, and the scales of a step come
+// from the two before.
 inline RunConfig delayed(RunConfig c) {
   c.precision.compute = DType::bf16;
   c.precision.fp8.recipe = Fp8Recipe::kDelayed;
@@ -122,8 +123,9 @@ struct Together {
     }
     return all;
   }
-  // Puts a NaN into a gradient of one rank, the first tensor-parallel one of the last stage or shard: into one that the next step
-  // adds to or, if the step overwrites all, into one that the rank receives over NCCL. Returns false if there is no way.
+  // Puts a NaN into a gradient of one rank, the first tensor-parallel one of the last stage or shard: into
+  // one that the next step adds to or, if the step overwrites all, into one that the rank receives over NCCL.
+  // Returns false if there is no way.
   bool poison() {
     const std::vector<ParamShard> shards = run.trainer.params().shards();
     const char* gpus = std::getenv("INGOT_SIMULATED_GPUS");

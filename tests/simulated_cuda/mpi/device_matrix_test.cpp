@@ -1,5 +1,5 @@
-// Every layout with every kind of model, rule and precision that layouts treat differently, on simulated devices, compared
-// with one rank on the CPU.
+// Every layout with every kind of model, rule and precision that layouts treat differently, on simulated
+// devices, compared with one rank on the CPU.
 #include "tests/simulated_cuda/mpi/layout_cases.h"
 
 namespace ingot {
@@ -10,9 +10,9 @@ constexpr MatrixRule kRules[] = {MatrixRule::kAdamW, MatrixRule::kMuon, MatrixRu
 enum class Numbers { kF32, kBf16, kFp8 };
 constexpr Numbers kNumbers[] = {Numbers::kF32, Numbers::kBf16, Numbers::kFp8};
 
-// Four or, for a layout with more stages, eight units; heads for four tensor-parallel ranks, pairs of which share keys and
-// values in the LLaMA; eight micro-batches, enough for all ranks and schedules; and dims of which every shard is a
-// multiple of 16.
+// Four or, for a layout with more stages, eight units; heads for four tensor-parallel ranks, pairs of which
+// share keys and values in the LLaMA; eight micro-batches, enough for all ranks and schedules; and dims of
+// which every shard is a multiple of 16.
 RunConfig device_model(bool is_llama, const ParallelConfig& layout) {
   RunConfig c = small(is_llama ? llama() : gpt2(), layout.pp * layout.chunks > 4 ? 6 : 2);
   c.model.heads = 4;

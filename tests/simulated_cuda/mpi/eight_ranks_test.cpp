@@ -1,11 +1,12 @@
-// Layouts that four ranks cannot have, on eight simulated devices: three axes at the same time, and one axis of eight ranks.
+// Layouts that four ranks cannot have, on eight simulated devices: three axes at the same time, and one axis
+// of eight ranks.
 #include "tests/simulated_cuda/mpi/layout_cases.h"
 
 namespace ingot {
 namespace {
 
-// Heads for four tensor-parallel ranks, a sequence for each of eight data-parallel ones, and two micro-batches for each of
-// two.
+// Heads for four tensor-parallel ranks, a sequence for each of eight data-parallel ones, and two
+// micro-batches for each of two.
 RunConfig broad(RunConfig c) {
   c = small(c, 2);
   c.model.heads = c.model.kv_heads = 4;

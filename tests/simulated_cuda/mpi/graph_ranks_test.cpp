@@ -1,5 +1,5 @@
-// CUDA graphs on several ranks: in every layout, steps that replay graphs with messages equal those that are submitted kernel
-// by kernel, bit for bit.
+// CUDA graphs on several ranks: in every layout, steps that replay graphs with messages equal those that are
+// submitted kernel by kernel, bit for bit.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -14,8 +14,8 @@ using ::testing::ElementsAre;
 using ::testing::Gt;
 using ::testing::SizeIs;
 
-// Three micro-batches on each rank of a layout that divides them over all, or over half of them: the first, the last, and
-// one between them.
+// Three micro-batches on each rank of a layout that divides them over all, or over half of them: the first,
+// the last, and one between them.
 RunConfig deep(RunConfig c, int64_t layers = 1) {
   c = clipped(std::move(c));
   c.model.layers = layers;

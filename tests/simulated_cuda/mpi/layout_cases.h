@@ -47,7 +47,8 @@ inline FirstLosses first_losses(Training& run) {
   return first;
 }
 
-// Expects the first losses of one CPU rank, and its gradients in training with plain SGD, from the layout in `config`.
+// Expects the first losses of one CPU rank, and its gradients in training with plain SGD, from the layout in
+// `config`.
 inline void expect_one_cpu_rank(const RunConfig& config) {
   static std::map<std::string, FirstLosses> known;  // on rank 0
   SCOPED_TRACE(config.parallel.to_string());

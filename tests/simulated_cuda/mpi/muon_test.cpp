@@ -193,8 +193,8 @@ std::ptrdiff_t place_of_kth(const std::vector<std::string>& record, const std::s
   return -1;
 }
 
-// The host waits for nothing, and the device waits for the messages of round k when it has the products of round
-// k + 1 behind it.
+// The host waits for nothing, and the device waits for the messages of round k when it has the products of
+// round k + 1 behind it.
 void expect_overlap(const Order& order, const std::string& call) {
   EXPECT_THAT(order.calls, Each(call)) << "the host has waited";
   const int rounds = 16 / world->size();
@@ -210,7 +210,8 @@ TEST_F(SimulatedMuon, ReplicasGatherWhileTheNextRoundComputes) {
   expect_overlap(order_of(1), "all_gather");
 }
 
-// Two messages per round: the shards of the next matrix come in while this one computes, and directions return.
+// Two messages per round: the shards of the next matrix come in while this one computes, and directions
+// return.
 TEST_F(SimulatedMuon, ShardsTravelWhileARoundComputes) {
   const char* gpus = std::getenv("INGOT_SIMULATED_GPUS");
   if (!gpus || std::string(gpus) != "own" || world->size() == 1) GTEST_SKIP() << "the ranks share a GPU";
@@ -218,8 +219,8 @@ TEST_F(SimulatedMuon, ShardsTravelWhileARoundComputes) {
   EXPECT_THAT(order.calls, Each(StartsWith("messages"))) << "the host has waited";
   const int rounds = 16 / world->size();
   EXPECT_THAT(order.calls, Contains("messages").Times(2 * rounds));
-  // Messages run in the order collect 0, collect 1, return 0, collect 2, return 1, ...: return k is the one before
-  // collect k + 2.
+  // Messages run in the order collect 0, collect 1, return 0, collect 2, return 1, ...: return k is the one
+  // before collect k + 2.
   for (int k = 0; k + 2 < rounds; ++k)
     EXPECT_LT(place_of_kth(order.runs, "compute", k + 1), place_of_kth(order.runs, "end messages", 2 * k + 2))
         << k;

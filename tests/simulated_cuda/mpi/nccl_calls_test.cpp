@@ -114,7 +114,8 @@ Pointer kind_of(ncclComm_t comm) {
   return comm == kUntouched ? Pointer::kUntouched : comm ? Pointer::kSet : Pointer::kNull;
 }
 
-// The state after a call: its result, its pointer, and the communicator's state, if there still is a communicator.
+// The state after a call: its result, its pointer, and the communicator's state, if there still is a
+// communicator.
 struct Left {
   ncclResult_t result;
   Pointer pointer = Pointer::kUntouched;

@@ -1,5 +1,5 @@
-// The group over NCCL (comm/group_nccl.cpp) with a simulated NCCL (../nccl/nccl.cpp). Ranks that share a GPU do not use
-// NCCL, so these tests need INGOT_SIMULATED_GPUS=own.
+// The group over NCCL (comm/group_nccl.cpp) with a simulated NCCL (../nccl/nccl.cpp). Ranks that share a GPU
+// do not use NCCL, so these tests need INGOT_SIMULATED_GPUS=own.
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -88,7 +88,8 @@ class NcclTest : public ::testing::Test {
   int size = world->size();
 };
 
-// A step of many layers has more collectives than the group keeps notes of: the host then waits for the oldest.
+// A step of many layers has more collectives than the group keeps notes of: the host then waits for the
+// oldest.
 TEST_F(NcclTest, ManyCollectivesMayBeUnderWay) {
   const Tensor t = put(DType::f32, {1});
   for (int i = 0; i < 1100; ++i) group->start_all_reduce("largest", t, ReduceOp::kMax).wait();
@@ -108,7 +109,8 @@ TEST_F(NcclTest, CollectivesRunBesideTheHost) {
   EXPECT_EQ(read(t)[0], static_cast<float>(size * (size - 1) / 2));
 }
 
-// A gather that was started after a reduction of the gradients does not queue behind it, even if that never ends.
+// A gather that was started after a reduction of the gradients does not queue behind it, even if that never
+// ends.
 TEST_F(NcclTest, GathersPassReductions) {
   const Tensor grad = put(DType::f32, {rank, 1}),
                all = put(DType::f32, std::vector<float>(static_cast<size_t>(size)));
@@ -125,8 +127,8 @@ TEST_F(NcclTest, GathersPassReductions) {
   EXPECT_FALSE(reduction.is_done());
 }
 
-// A receive that waits for its message holds up neither the host nor messages in the other direction, on which that
-// message may depend.
+// A receive that waits for its message holds up neither the host nor messages in the other direction, on
+// which that message may depend.
 TEST_F(NcclTest, MessagesOfARingPassAReceiveThatWaits) {
   const int next = (world->rank() + 1) % size, previous = (world->rank() + size - 1) % size;
   const std::unique_ptr<Communicator> down = device_ring(*world, 1, stream),
@@ -211,7 +213,8 @@ TEST_F(NcclTest, AnErrorNamesRankOperationAndNumberEverywhere) {
   }
 }
 
-// Collectives of both lanes become parts of a graph: its launches repeat them in order, each with what is in memory then.
+// Collectives of both lanes become parts of a graph: its launches repeat them in order, each with what is in
+// memory then.
 TEST_F(NcclTest, AGraphRepeatsCollectives) {
   const Tensor t = put(DType::f32, {1}), all = put(DType::f32, std::vector<float>(static_cast<size_t>(size)));
   {
@@ -238,7 +241,8 @@ TEST_F(NcclTest, AGraphRepeatsCollectives) {
   }
 }
 
-// A collective that the stream of the graph does not wait for: CUDA refuses the graph, and the group can still be used.
+// A collective that the stream of the graph does not wait for: CUDA refuses the graph, and the group can
+// still be used.
 TEST_F(NcclTest, AGraphWaitsForItsCollectives) {
   const Tensor t = put(DType::f32, {rank});
   Pending forgotten;

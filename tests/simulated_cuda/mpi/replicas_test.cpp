@@ -156,7 +156,8 @@ TEST(SimulatedReplicas, CheckpointsOfReplicasLoadOnOneDevice) {
   if (world->rank() == 0) std::filesystem::remove_all(folder);
 }
 
-// Runs a collective of two ranks while four links of rank 0 wait for messages that rank 1 sends and receives afterwards.
+// Runs a collective of two ranks while four links of rank 0 wait for messages that rank 1 sends and receives
+// afterwards.
 void sum_beside_waiting_links() {
   Stream stream = make_stream(Device::kCuda), empty = make_stream(Device::kCuda);
   const std::unique_ptr<Communicator> group = device_group(*world, stream),
@@ -188,9 +189,9 @@ TEST(WaitingLinks, LeaveMultiprocessorsForCollectives) {
 }  // namespace
 }  // namespace ingot
 
-// With --stall or --stall-graph, rank 1 never joins a collective on the device, which is in a graph or not. With --crowd,
-// links have the CTAs that NCCL would take without a limit, and a collective finds no multiprocessors. The watchdog names
-// it and ends the job.
+// With --stall or --stall-graph, rank 1 never joins a collective on the device, which is in a graph or not.
+// With --crowd, links have the CTAs that NCCL would take without a limit, and a collective finds no
+// multiprocessors. The watchdog names it and ends the job.
 int main(int argc, char** argv) {
   using namespace ingot;
   const std::string mode = argc < 2 ? "" : argv[1];

@@ -1,5 +1,5 @@
-// Shards (FSDP, HSDP) on simulated devices, through the host and over a simulated NCCL: losses are those of one rank on the
-// CPU.
+// Shards (FSDP, HSDP) on simulated devices, through the host and over a simulated NCCL: losses are those of
+// one rank on the CPU.
 #include <gmock/gmock.h>
 #include <unistd.h>
 

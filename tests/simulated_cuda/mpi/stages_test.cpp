@@ -122,8 +122,8 @@ class StepsWithDocuments {
   explicit StepsWithDocuments(const RunConfig& config)
       : mesh_(Mesh::make(*world, mesh_shape(config.parallel))), run_(config, mesh_) {}
 
-  // Runs a step with a micro-batch for each number, that of the documents of its second row. Returns the first rows that
-  // this rank's forward passes had, if they are looked at.
+  // Runs a step with a micro-batch for each number, that of the documents of its second row. Returns the
+  // first rows that this rank's forward passes had, if they are looked at.
   std::vector<std::vector<int32_t>> run(const std::vector<int64_t>& documents, bool is_looked_at) {
     const Layout& layout = run_.trainer.layout();
     std::vector<std::vector<int32_t>> seen;

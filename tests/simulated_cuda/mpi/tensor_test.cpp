@@ -1,5 +1,5 @@
-// Tensor parallelism on simulated devices, through the host and over a simulated NCCL: losses are those of one rank on the
-// CPU.
+// Tensor parallelism on simulated devices, through the host and over a simulated NCCL: losses are those of
+// one rank on the CPU.
 #include "ingot/core/staging.h"
 #include "tests/simulated_cuda/mpi/layout_cases.h"
 

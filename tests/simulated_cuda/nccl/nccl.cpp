@@ -1,18 +1,20 @@
-// A simulated NCCL: its interface over MPI and the simulated streams. As with the real library, a call returns at once, the
-// collective waits for its stream, the collectives of a communicator run in order, and it ends only when all ranks have
-// joined. Sums are added in the data's own dtype, rounded after every addition, one rank after the other.
+// A simulated NCCL: its interface over MPI and the simulated streams. As with the real library, a call
+// returns at once, the collective waits for its stream, the collectives of a communicator run in order, and
+// it ends only when all ranks have joined. Sums are added in the data's own dtype, rounded after every
+// addition, one rank after the other.
 //
 // Communicators do not block (blocking = 0), and every call returns, stores and changes what the sources of
 // NCCL 2.28.9 to 2.30.7 do (mpi/nccl_calls_test.cpp has the table). An initialisation, a split, a
 // finalisation and the submission of a collective are jobs in the background. Here a job advances only when
 // the thread that made the communicator asks for its state.
 //
-// INGOT_SIMULATED_NCCL makes a rank misbehave from a collective of any communicator on (numbered from 1 in each process):
+// INGOT_SIMULATED_NCCL makes a rank misbehave from a collective of any communicator on (numbered from 1 in
+// each process):
 //   fail:RANK:NUMBER    the communicator reports a system error there, and a remote error to the others
 //   stall:RANK:NUMBER   the collective never ends there
 //   split:RANK:0        splits fail there
-// INGOT_SIMULATED_NCCL_LATE=N: a job is done only after it was asked about N times more, an abort takes N milliseconds.
-// INGOT_SIMULATED_CTAS=N: an operation has N CTAs, whatever the limit of its communicator.
+// INGOT_SIMULATED_NCCL_LATE=N: a job is done only after it was asked about N times more, an abort takes N
+// milliseconds. INGOT_SIMULATED_CTAS=N: an operation has N CTAs, whatever the limit of its communicator.
 #include "tests/simulated_cuda/nccl/nccl.h"
 
 #include <mpi.h>
@@ -50,7 +52,8 @@ struct NcclState {
   int ctas = 0;    // of an operation
   std::atomic<bool> is_aborted = false, has_failed = false;
   std::atomic<ncclResult_t> result = ncclSuccess;  // what ncclCommGetAsyncError says
-  // The job in the background: returns its result once it is done. Only the thread that made the communicator runs it.
+  // The job in the background: returns its result once it is done. Only the thread that made the communicator
+  // runs it.
   std::function<std::optional<ncclResult_t>()> job = nullptr;
   int polls = 0;  // before the job is done
   std::thread::id owner = std::this_thread::get_id();
@@ -103,7 +106,8 @@ int number_from(const char* variable, int otherwise) {
   return text ? std::atoi(text) : otherwise;
 }
 
-// NCCL's most CTAs where its communicator has no limit, and an H100's multiprocessors. A CTA of NCCL has one for itself.
+// NCCL's most CTAs where its communicator has no limit, and an H100's multiprocessors. A CTA of NCCL has one
+// for itself.
 constexpr int kDefaultCtas = 32, kMultiprocessors = 132;
 int busy_multiprocessors = 0;
 

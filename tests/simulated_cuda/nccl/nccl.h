@@ -1,5 +1,5 @@
-// The part of NCCL's interface (version 2.28, nccl.h) that Ingot uses, for the simulated library (nccl.cpp). The names,
-// values and signatures are NCCL's.
+// The part of NCCL's interface (version 2.28, nccl.h) that Ingot uses, for the simulated library (nccl.cpp).
+// The names, values and signatures are NCCL's.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -15,8 +15,8 @@ extern "C" void* simulated_nccl_find(void* library, const char* name) noexcept;
 
 namespace simulated_nccl {
 
-// Returns what has happened since the last call, in order: "all_gather" when a collective was called, "end all_gather" when
-// it ended.
+// Returns what has happened since the last call, in order: "all_gather" when a collective was called, "end
+// all_gather" when it ended.
 std::vector<std::string> take_record();
 // Adds `what` to the record when the stream gets there.
 void record_in(simulated_cuda::Stream* stream, const std::string& what);
