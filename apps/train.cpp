@@ -26,9 +26,7 @@
 #include "ingot/console/terminal.h"
 #include "ingot/core/error.h"
 #include "ingot/core/process/stop_signals.h"
-#include "ingot/memory/activation_budget.h"
-#include "ingot/memory/memory_check.h"
-#include "ingot/memory/memory_plan.h"
+#include "ingot/memory/prepare_run.h"
 #include "ingot/plan/job.h"
 #include "ingot/run/record/run_folder.h"
 #include "ingot/run/run.h"
@@ -90,20 +88,17 @@ RunOrigin origin_of(const std::vector<std::string>& line) {
 }
 
 // Returns true if the run was interrupted.
-bool train_on(Mesh& mesh, const std::atomic<bool>& is_told_to_end, RunConfig config, const Start& start) {
+bool train_on(Mesh& mesh, const std::atomic<bool>& is_told_to_end, const RunConfig& given,
+              const Start& start) {
   const std::unique_ptr<Console> console = open_console(*mesh.world, is_told_to_end, start);
   for (const std::string& note : start.notes) console->line("note: " + note);
   if (mesh.world->size() > 1)
     for (const std::string& misplacement :
-         misplacements(mesh.shape, gather_places(*mesh.world, config.train.device)))
+         misplacements(mesh.shape, gather_places(*mesh.world, given.train.device)))
       console->warning(misplacement);
-  const MemoryLimits limits = memory_limits(config.train.device);
-  const std::string no_room = no_room_for_copy(config, mesh, limits);
-  config.checkpoint.has_room = no_room.empty();
-  config.activations = with_activation_budget(config, mesh, limits);
-  const std::string too_much = check_memory(config, mesh, limits);
-  if (!no_room.empty()) console->line("note: " + no_room);
-  if (!too_much.empty()) console->warning(too_much + "; train.overcommit starts it all the same");
+  const auto& [config, note, warning] = prepare_run(given, mesh, memory_limits(given.train.device));
+  if (!note.empty()) console->line("note: " + note);
+  if (!warning.empty()) console->warning(warning + "; train.overcommit starts it all the same");
   const std::unique_ptr<RunFolder> folder = open_folder(start, *mesh.world);
   folder->record().origin = origin_of(start.line);
   folder->heartbeat().beat(0, TimeLimit::Phase::kStart, mesh.world->time_limit().seconds());

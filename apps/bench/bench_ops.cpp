@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ingot/core/arena.h"
+#include "ingot/core/median.h"
 #include "ingot/core/parallel.h"
 #include "ingot/ops/activation.h"
 #include "ingot/ops/matmul.h"
@@ -43,8 +44,7 @@ double median_s(const std::function<void()>& call) {
     times.push_back(std::chrono::duration<double>(Clock::now() - start).count());
     total_s += times.back();
   }
-  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
-  return times[times.size() / 2];
+  return median(times);
 }
 
 // Fills t with values in (0, 1]: zeros run faster on some processors, and denormals slower.

@@ -27,7 +27,7 @@
 #include "ingot/checkpoint/rank_tensors.h"
 #include "ingot/checkpoint/saved_state.h"
 #include "ingot/core/arena.h"
-#include "ingot/core/background_task.h"
+#include "ingot/core/process/background_task.h"
 #include "ingot/train/trainer.h"
 
 namespace ingot {

@@ -2,15 +2,15 @@
 
 #include <algorithm>
 
+#include "ingot/core/median.h"
+
 namespace ingot {
 
 double TimeLimit::median_s() const {
   const size_t count = std::min(steps_, kRecent);
   if (count == 0) return 0;
   std::array<double, kRecent> sorted = steps_s_;
-  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(count / 2);
-  std::nth_element(sorted.begin(), middle, sorted.begin() + static_cast<std::ptrdiff_t>(count));
-  return *middle;
+  return median_of(std::span(sorted).first(count));
 }
 
 void TimeLimit::begin(Phase phase, int64_t work) {

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "ingot/core/error.h"
-#include "ingot/data/program_output.h"
+#include "ingot/core/process/child_output.h"
 
 namespace ingot {
 namespace {

@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "ingot/core/error.h"
-#include "ingot/core/process/child_process.h"
+#include "ingot/core/process/child_output.h"
 #include "ingot/data/builtin_corpus.h"
 
 namespace ingot {
@@ -20,12 +20,10 @@ namespace {
 // Calls take(bytes) with the output of a shell command. Returns false if the command cannot be run or fails.
 template <typename Take>
 bool run_command(const std::string& command, Take take) {
-  ChildProcess child(command);
-  if (!child.output()) return false;
-  std::array<char, 65536> buffer;
-  for (size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), child.output())) > 0;)
-    take(std::string_view(buffer.data(), n));
-  return child.wait();
+  return read_output({"/bin/sh", "-c", command}, [&](std::string_view bytes) {
+    take(bytes);
+    return true;
+  });
 }
 
 struct CompilerReport {

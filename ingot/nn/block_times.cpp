@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "ingot/core/copy.h"
+#include "ingot/core/median.h"
 #include "ingot/core/timeline.h"
 #include "ingot/nn/transformer.h"
 
@@ -74,9 +75,7 @@ BlockTimes Transformer::time_block(ParamStore& params, int64_t B, int64_t T, Str
     if (row.depth == 0) times_s[i++ % ops].push_back(row.end_s - row.begin_s);
   PartTimes parts;
   for (size_t op = 0; op < ops; ++op) {
-    const auto first = times_s[op].begin() + 1, middle = first + (kCalls - 1) / 2;
-    std::nth_element(first, middle, times_s[op].end());
-    parts.add(program.ops()[op], *middle);
+    parts.add(program.ops()[op], median_of(std::span(times_s[op]).subspan(1)));
   }
   return parts.times;
 }

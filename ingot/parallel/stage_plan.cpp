@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "ingot/core/copy.h"
+#include "ingot/core/median.h"
 #include "ingot/parallel/pipeline_schedule.h"
 
 namespace ingot {
@@ -118,8 +119,7 @@ double median_s(const std::function<void()>& call) {
     call();
     time_s = std::chrono::duration<double>(Clock::now() - start).count();
   }
-  std::sort(times_s.begin(), times_s.end());
-  return times_s[1];
+  return median_of(times_s);
 }
 
 ModelConfig with_one_block(ModelConfig model) {

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "ingot/core/median.h"
 #include "ingot/data/loader.h"
 #include "ingot/nn/program/program_text.h"
 #include "ingot/parallel/parallelize.h"
@@ -118,17 +119,16 @@ StepRecord measure_step(const RunConfig& config, const MeshShape& shape, int ran
     records.push_back(trainer.step());
     spent_s += records.back().step_s;
   }
-  const auto median = [&](auto time_of) {
+  const auto median_time = [&](auto time_of) {
     std::vector<double> times;
     for (const StepRecord& record : records) times.push_back(time_of(record));
-    const auto middle = times.begin() + std::ssize(times) / 2;
-    std::ranges::nth_element(times, middle);
-    return *middle;
+    return median_of(times);
   };
   StepRecord result = records.front();
   for (size_t k = 0; k < result.ops.size(); ++k)
-    result.ops[k].op.seconds = median([&](const StepRecord& record) { return record.ops[k].op.seconds; });
-  result.step_s = median([](const StepRecord& record) { return record.step_s; });
+    result.ops[k].op.seconds =
+        median_time([&](const StepRecord& record) { return record.ops[k].op.seconds; });
+  result.step_s = median_time([](const StepRecord& record) { return record.step_s; });
   return result;
 }
 

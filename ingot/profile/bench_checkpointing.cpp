@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "ingot/core/median.h"
 #include "ingot/parallel/parallelize.h"
 #include "ingot/profile/bench_data.h"
 #include "ingot/train/local_executor.h"
@@ -96,9 +97,9 @@ CheckpointingBench bench_checkpointing(const RunConfig& given, int64_t rounds) {
     }
   for (size_t i = 0; i < all.size(); ++i) {
     CheckpointingBench::Row& row = result.rows[i];
-    row.step_ms = bench::median(times_ms[i]);
-    row.recompute_ms = bench::median(recompute_ms[i]);
-    row.time_change = bench::median(ratios[i]) - 1;
+    row.step_ms = median(times_ms[i]);
+    row.recompute_ms = median(recompute_ms[i]);
+    row.time_change = median(ratios[i]) - 1;
     const auto [low, high] = median_interval(ratios[i]);
     row.time_change_low = low - 1;
     row.time_change_high = high - 1;

@@ -1,4 +1,4 @@
-// Shared by the benchmarks of whole steps: a configuration that runs without data, random tokens, medians.
+// Shared by the benchmarks of whole steps: a configuration that runs without data, and random tokens.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,6 @@ namespace ingot::bench {
 
 using Clock = std::chrono::steady_clock;
 double milliseconds_since(Clock::time_point start);
-double median(std::vector<double> values);  // 0 if empty; the upper one of an even number
 
 // Sets the number of threads, and returns the config with a vocabulary size if it leaves that to a
 // tokenizer.

@@ -3,6 +3,7 @@
 #include "ingot/config/device_support.h"
 #include "ingot/core/copy.h"
 #include "ingot/core/error.h"
+#include "ingot/core/median.h"
 #include "ingot/core/staging.h"
 #include "ingot/profile/bench_data.h"
 
@@ -136,7 +137,7 @@ std::vector<HeadBenchRow> bench_head(const HeadBenchOptions& o) {
   require_granules(o);
   std::vector<HeadBenchRow> rows;
   for (const Candidate& c : HeadBench(o).run())
-    rows.push_back({c.name, c.scratch.capacity_bytes(), bench::median(c.times_ms), c.loss});
+    rows.push_back({c.name, c.scratch.capacity_bytes(), median(c.times_ms), c.loss});
   return rows;
 }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "ingot/config/config_toml.h"
+#include "ingot/core/median.h"
 #include "ingot/parallel/parallelize.h"
 #include "ingot/profile/llama_f64.h"
 #include "ingot/run/run_data.h"
@@ -132,9 +133,7 @@ double train_once(const RunConfig& config, const RunData& data, Trainer& trainer
         std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
   }
   if (row.losses.empty()) {
-    const auto middle = times.begin() + std::ssize(times) / 2;
-    std::nth_element(times.begin(), middle, times.end());
-    row.step_ms = *middle;
+    row.step_ms = median(times);
     const double elements = static_cast<double>(std::max<int64_t>(1, last.fp8.elements));
     row.saturated = static_cast<double>(last.fp8.saturated) / elements;
     row.underflowed = static_cast<double>(last.fp8.underflowed) / elements;

@@ -8,6 +8,7 @@
 #include "ingot/core/copy.h"
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/machine.h"
+#include "ingot/core/median.h"
 #include "ingot/core/timeline.h"
 #include "ingot/ops/fill_normal.h"
 #include "ingot/ops/matmul.h"
@@ -23,7 +24,6 @@ namespace {
 constexpr int kTimedProducts = 3;
 
 using bench::Clock;
-using bench::median;
 using bench::milliseconds_since;
 
 // A matrix product of one step, and how often it is computed.

@@ -8,6 +8,7 @@
 #include "ingot/core/arena.h"
 #include "ingot/core/copy.h"
 #include "ingot/core/cuda/cuda_device.h"
+#include "ingot/core/median.h"
 #include "ingot/memory/memory_plan.h"
 #include "ingot/ops/fill_normal.h"
 #include "ingot/ops/matmul.h"
@@ -80,10 +81,9 @@ double ProductPeak::repeat_on_device([[maybe_unused]] const Operands& at, [[mayb
         times_s.push_back(events[i + 1].seconds_since(events[i]));
     }
     measured_s_ += seconds_since(begin);
-    std::nth_element(times_s.begin(), times_s.begin() + std::ssize(times_s) / 2, times_s.end());
   }
   INGOT_CHECK(!times_s.empty(), "a product on a device in a build without CUDA");
-  const double median_s = times_s[times_s.size() / 2], size = static_cast<double>(at.a.dim(0));
+  const double median_s = median_of(times_s), size = static_cast<double>(at.a.dim(0));
   gflops_ = std::max(gflops_, 2e-9 * size * size * size / median_s);
   return median_s;
 }

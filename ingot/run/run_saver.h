@@ -12,8 +12,8 @@
 #include "ingot/checkpoint/checkpoint_writer.h"
 #include "ingot/checkpoint/save_schedule.h"
 #include "ingot/core/arena.h"
-#include "ingot/core/background_task.h"
 #include "ingot/core/error.h"
+#include "ingot/core/process/background_task.h"
 #include "ingot/run/run_state.h"
 
 namespace ingot {

@@ -9,6 +9,7 @@
 #include "ingot/config/config_toml.h"
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
+#include "ingot/core/median.h"
 #include "ingot/formats/metrics_log.h"
 #include "ingot/run/record/run_status.h"
 
@@ -27,13 +28,6 @@ std::string text_at(const json& object, const char* section, const char* key) {
   const json part =
       object.contains(section) && object[section].is_object() ? object[section] : json::object();
   return part.contains(key) && part[key].is_string() ? part[key].get<std::string>() : "";
-}
-
-std::optional<double> median(std::vector<double> values) {
-  if (values.empty()) return std::nullopt;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
 }
 
 // Reads the curves. A line of an evaluation has no tokens of its own; its step's line, the one before it,
@@ -58,7 +52,7 @@ void read_curves(const fs::path& metrics, ComparedRun& run) {
     run.validation.x.push_back(*tokens);
     run.validation.y.push_back(*loss);
   });
-  run.tokens_per_s = median(std::move(speeds));
+  if (!speeds.empty()) run.tokens_per_s = median_of(speeds);
 }
 
 }  // namespace

@@ -5,19 +5,13 @@
 #include <limits>
 
 #include "ingot/core/error.h"
+#include "ingot/core/median.h"
 
 namespace ingot {
 namespace {
 
 constexpr double kNormalScale = 1.4826;   // standard deviation / MAD of a normal distribution
 constexpr double kSmallestScale = 0.001;  // relative to the median: a flat loss has no deviation to measure
-
-// Returns the upper median, an element of the values, and reorders them. REQUIRES: values is not empty.
-double median(std::span<double> values) {
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 }  // namespace
 
@@ -31,9 +25,9 @@ double SpikeDetector::score(double x) {
   if (2 * count_ < ring_.size()) return 0;
   const std::span<double> part(part_.data(), count_);
   std::copy_n(ring_.begin(), count_, part.begin());
-  const double middle = median(part);
+  const double middle = median_of(part);
   for (double& value : part) value = std::abs(value - middle);
-  const double scale = std::max(kNormalScale * median(part), kSmallestScale * std::abs(middle));
+  const double scale = std::max(kNormalScale * median_of(part), kSmallestScale * std::abs(middle));
   return (x - middle) / std::max(scale, std::numeric_limits<double>::min());
 }
 
@@ -42,9 +36,9 @@ std::optional<double> SpikeDetector::rise() const {
   std::vector<double> all = values();
   const std::span<double> older(all.data(), all.size() / 2),
       newer(all.data() + older.size(), all.size() - older.size());
-  const double before = median(older);
+  const double before = median_of(older);
   if (before == 0) return std::nullopt;
-  return median(newer) / before;
+  return median_of(newer) / before;
 }
 
 void SpikeDetector::add(double x) {

@@ -8,7 +8,7 @@
 #include "ingot/console/console.h"
 #include "ingot/core/error.h"
 #include "ingot/core/parallel.h"
-#include "ingot/memory/memory_check.h"
+#include "ingot/memory/prepare_run.h"
 #include "ingot/parallel/parallelize.h"
 #include "ingot/run/record/run_folder.h"
 #include "ingot/run/run_eval.h"
@@ -25,16 +25,11 @@ RunConfig with_vocab(RunConfig config, const Tokenizer& tokenizer) {
   return config;
 }
 
-void require_memory(const RunConfig& config) {
-  Mesh mesh = Mesh::alone();
-  check_memory(config, mesh, memory_limits(config.train.device));
-}
-
-const RunConfig& ready(const RunConfig& config) {
+// Programs are laid out for a number of threads, which is set here.
+RunConfig prepared(const RunConfig& config, const Mesh& mesh) {
   static const int all = num_threads();  // of the machine, or OMP_NUM_THREADS
   set_num_threads(config.train.threads > 0 ? static_cast<int>(config.train.threads) : all);
-  require_memory(config);
-  return config;
+  return prepare_run(config, mesh, memory_limits(config.train.device)).config;
 }
 
 }  // namespace
@@ -55,8 +50,8 @@ RunConfig python_config(const std::string& source, const std::vector<std::string
 
 PythonTrainer::PythonTrainer(const RunConfig& config)
     : data_(load_run_data(config.data, std::nullopt)),
-      config_(with_vocab(config, *data_.tokenizer)),
-      trainer_(config_, parallelize(ready(config_))),  // programs are laid out for a number of threads
+      config_(prepared(with_vocab(config, *data_.tokenizer), Mesh::alone())),
+      trainer_(config_, parallelize(config_)),
       sampler_(sampler_of(config_, data_)),
       loader_(data_.train, sampler_,
               {.shape = trainer_.layout().batch_shape,
@@ -160,11 +155,8 @@ std::string PythonTrainer::generate(const std::string& prompt, int64_t tokens, c
 TrainOutcome python_train(const RunConfig& given, const std::string& out, bool is_resume,
                           const std::atomic<bool>& is_told_to_end,
                           const std::function<void(std::string_view)>& say) {
-  RunConfig config = given;
   Mesh mesh = Mesh::alone();
-  const MemoryLimits limits = memory_limits(config.train.device);
-  config.checkpoint.has_room = no_room_for_copy(config, mesh, limits).empty();
-  ready(config);
+  const RunConfig config = prepared(given, mesh);
   Console console(say, 0);
   RunFolder folder(out, is_resume);
   try {

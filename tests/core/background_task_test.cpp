@@ -1,4 +1,4 @@
-#include "ingot/core/background_task.h"
+#include "ingot/core/process/background_task.h"
 
 #include <gtest/gtest.h>
 

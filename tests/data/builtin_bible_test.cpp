@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "ingot/core/error.h"
+#include "ingot/core/process/child_output.h"
 #include "ingot/data/builtin_corpus.h"
-#include "ingot/data/program_output.h"
 
 namespace ingot::testing {
 namespace {

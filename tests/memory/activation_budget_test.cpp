@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "ingot/core/error.h"
+#include "ingot/memory/prepare_run.h"
 #include "tests/train/small_training.h"
 
 namespace ingot {
@@ -53,6 +55,25 @@ TEST_F(ActivationBudget, IsUnchangedWhereNoneHelpsAndWhereOneIsGiven) {
   EXPECT_EQ(with(1000).budget_bytes, 12345);
   config.activations = {.policy = RecomputePolicy::kNone};
   EXPECT_EQ(with(1000).policy, RecomputePolicy::kNone);
+}
+
+// A start from the program and one from Python prepare the run alike.
+TEST_F(ActivationBudget, IsPartOfAPreparedRun) {
+  const Mesh alone = Mesh::alone();
+  MemoryLimits limits{.host = {},
+                      .device = {.bytes = everything, .source = "the test"},
+                      .machine = "here",
+                      .device_name = "device 0"};
+  config.checkpoint.is_async = false;
+  EXPECT_EQ(prepare_run(config, alone, limits).config.activations.budget_bytes, 0);
+  limits.device.bytes = everything - 1;
+  const PreparedRun run = prepare_run(config, alone, limits);
+  EXPECT_GT(run.config.activations.budget_bytes, 0);
+  EXPECT_LE(plan_memory(run.config).device_bytes(), limits.device.bytes);
+  config.activations.policy = RecomputePolicy::kNone;
+  EXPECT_THROW(static_cast<void>(prepare_run(config, alone, limits)), Error);
+  config.train.is_overcommitted = true;
+  EXPECT_NE(prepare_run(config, alone, limits).warning, "");
 }
 
 }  // namespace

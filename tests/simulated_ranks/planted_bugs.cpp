@@ -10,7 +10,7 @@
 
 #include "ingot/checkpoint/checkpoint.h"
 #include "ingot/checkpoint/checkpoint_writer.h"
-#include "ingot/core/background_task.h"
+#include "ingot/core/process/background_task.h"
 #include "ingot/data/loader.h"
 #include "ingot/ops/matmul.h"
 #include "ingot/train/trainer.h"

@@ -72,16 +72,25 @@ void ChildProgram::start(const std::vector<std::string>& arguments, const ChildS
 
 ChildProgram::~ChildProgram() {
   signal(SIGKILL);
-  while (!exit_code_ && !poll()) ::usleep(1000);
+  wait();
 }
 
 std::optional<int> ChildProgram::poll() {
-  if (exit_code_) return exit_code_;
+  look(WNOHANG);
+  return exit_code_;
+}
+
+int ChildProgram::wait() {
+  while (!exit_code_) look(0);
+  return *exit_code_;
+}
+
+void ChildProgram::look(int options) {
+  if (exit_code_) return;
   int status = 0;
-  const pid_t ended = ::waitpid(pid_, &status, WNOHANG);
+  const pid_t ended = ::waitpid(pid_, &status, options);
   if (ended == pid_) exit_code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   if (ended < 0 && errno == ECHILD) exit_code_ = 128;  // other code has waited for it
-  return exit_code_;
 }
 
 void ChildProgram::signal(int number) {

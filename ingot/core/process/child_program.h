@@ -38,11 +38,14 @@ class ChildProgram {
   // Returns the exit code if the child has ended: 128 + n if signal n ended it, 127 if the program could
   // not be started. Does not wait.
   std::optional<int> poll();
+  // Waits for the child to end, and returns its exit code.
+  int wait();
   // Sends the signal if the child has not ended.
   void signal(int number);
 
  private:
   void start(const std::vector<std::string>& arguments, const ChildStreams& streams);
+  void look(int options);  // of waitpid
 
   pid_t pid_ = -1;
   std::optional<int> exit_code_;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "ingot/core/file.h"
+#include "ingot/core/median.h"
 
 namespace ingot {
 namespace {
@@ -96,11 +97,7 @@ void KernelChoices::read_new_lines(int fd) {
 
 size_t least_median(const std::vector<std::vector<double>>& times_s) {
   std::vector<double> medians;
-  for (std::vector<double> times : times_s) {
-    const auto middle = times.begin() + std::ssize(times) / 2;
-    std::nth_element(times.begin(), middle, times.end());
-    medians.push_back(*middle);
-  }
+  for (const std::vector<double>& times : times_s) medians.push_back(median(times));
   return static_cast<size_t>(std::ranges::min_element(medians) - medians.begin());
 }
 

@@ -8,6 +8,7 @@
 #include "ingot/config/config_toml.h"
 #include "ingot/core/file.h"
 #include "ingot/core/machine.h"
+#include "ingot/core/median.h"
 #include "ingot/data/builtin_corpus.h"
 #include "ingot/formats/chart/metrics_store.h"
 #include "ingot/formats/chart/svg_plot.h"
@@ -39,10 +40,7 @@ MetricsCurve curve_of(const BoundedSeries* series) {
 // The rate of one step says little: the last one may have waited for a save.
 std::optional<double> median(const MetricsStore& log, std::string_view key) {
   std::vector<double> values = curve_of(log.find(key)).y;
-  if (values.empty()) return std::nullopt;
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::ranges::nth_element(values, middle);
-  return *middle;
+  return values.empty() ? std::nullopt : std::optional(median_of(values));
 }
 
 LinePlot loss_plot(const BoundedSeries* losses, const BoundedSeries* validation) {
