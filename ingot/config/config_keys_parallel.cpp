@@ -28,9 +28,10 @@ std::optional<MeshOrder> parse_order(const std::string& text) {
 }
 
 ConfigKey order_key() {
-  const std::string name = "parallel.order", kFree,
+  const std::string name = "parallel.order",
                     rule = "dp, fsdp, pp and tp in any order, such as \"dp fsdp pp tp\"";
   return {name,
+          kFree,
           rule,
           "axes of the mesh of ranks, the outermost first; ranks along the last one are neighbours",
           true,

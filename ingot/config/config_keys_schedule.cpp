@@ -13,6 +13,7 @@ namespace {
 using enum ResumeClass;
 
 using key_kinds::choice;
+using key_kinds::flag;
 using key_kinds::kMany;
 using key_kinds::number;
 using key_kinds::refuse;
@@ -102,10 +103,11 @@ std::string stage_text(const BatchStage& stage) {
 
 // A key for a list of items, each written as a text.
 template <typename Item, typename... Path>
-ConfigKey items(std::string name, std::string rule, std::string doc,
+ConfigKey items(std::string name, ResumeClass resume, std::string rule, std::string doc,
                 std::optional<Item> (*parse)(const std::string&), std::string (*write)(const Item&),
                 Path... path) {
   return {name,
+          resume,
           rule,
           std::move(doc),
           true,
@@ -129,7 +131,7 @@ ConfigKey items(std::string name, std::string rule, std::string doc,
 }
 
 ConfigKey phases(std::string name, std::string doc, std::vector<Phase> S::*list) {
-  return items<Phase>(std::move(name),
+  return items<Phase>(std::move(name), kCourse,
                       "phases such as \"30% constant\", \"2000 linear to 0.1\" or \"rest ...\"",
                       std::move(doc), parse_phase, phase_text, &R::schedule, list);
 }
@@ -145,7 +147,7 @@ void add_window_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(number("schedule.window_from", kCourse, "first value of schedule.window", &R::schedule,
                         &S::window_from));
   keys.push_back(
-      phases("schedule.window", kCourse,
+      phases("schedule.window",
              "phases of attention's window in tokens, such as \"rest linear to 1728\"; empty: model.window",
              &S::window));
   keys.push_back(whole("schedule.window_multiple", kCourse, 1, 1 << 20,
@@ -156,7 +158,7 @@ void add_window_keys(std::vector<ConfigKey>& keys) {
 void add_momentum_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(number("schedule.momentum_from", kCourse, "first value of schedule.momentum", &R::schedule,
                         &S::momentum_from));
-  keys.push_back(phases("schedule.momentum", kCourse,
+  keys.push_back(phases("schedule.momentum",
                         "phases of the momentum, such as \"300 linear to 0.95\"; empty: constant",
                         &S::momentum));
 }
@@ -204,7 +206,7 @@ void add_schedule_keys(std::vector<ConfigKey>& keys) {
                                schedule, &S::cooldown_curve));
   keys.push_back(
       number("schedule.phases_from", kCourse, "first value of schedule.phases", schedule, &S::phases_from));
-  keys.push_back(phases("schedule.phases", kCourse,
+  keys.push_back(phases("schedule.phases",
                         "kind phases: length, curve and last multiplier of each; lengths in %, or in the "
                         "unit of the run (steps, tokens, seconds)",
                         &S::phases));

@@ -1,7 +1,6 @@
 // Compares the schedule that `ingot schedule` draws with the one that a run logs.
 #include "ingot/profile/schedule_plot.h"
 
-#include "ingot/formats/metrics_log.h"
 #include "tests/run/training_fixture.h"
 
 namespace ingot {

@@ -28,11 +28,6 @@ class Course : public TrainingTest {
     c.eval.every = 0;
     return c;
   }
-  static std::vector<MetricsRow> steps_of(const fs::path& run) {
-    std::vector<MetricsRow> rows = read_metrics(run / "metrics.jsonl");
-    std::erase_if(rows, [](const MetricsRow& row) { return !row.number("loss"); });
-    return rows;
-  }
 };
 
 TEST_F(Course, ARunResumedInsideARampIsExact) {

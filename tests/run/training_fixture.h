@@ -11,10 +11,12 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ingot/console/console.h"
 #include "ingot/core/file.h"
 #include "ingot/core/philox.h"
+#include "ingot/formats/metrics_log.h"
 #include "ingot/run/record/run_folder.h"
 #include "ingot/run/run.h"
 
@@ -71,6 +73,12 @@ class TrainingTest : public ::testing::Test {
   std::string said;                               // console output of all runs
   std::function<void(std::string_view)> on_line;  // called with each line that a run prints
 
+  // The lines of steps in a run's metrics.jsonl.
+  static std::vector<MetricsRow> steps_of(const std::filesystem::path& run) {
+    std::vector<MetricsRow> rows = read_metrics(run / "metrics.jsonl");
+    std::erase_if(rows, [](const MetricsRow& row) { return !row.number("loss"); });
+    return rows;
+  }
   static std::map<std::string, std::string> contents(const std::filesystem::path& checkpoint) {
     std::map<std::string, std::string> files;
     for (const auto& entry : std::filesystem::directory_iterator(checkpoint))

@@ -6,6 +6,7 @@
 
 #include "ingot/parallel/parallelize.h"
 #include "ingot/profile/bench_checkpointing.h"
+#include "ingot/train/trainer.h"
 
 namespace ingot {
 namespace {
