@@ -2,6 +2,12 @@
 // numbers equal those of ops/cast_fp8.h (the rule of core/float8.h). A product of two 8-bit matrices
 // requires both with the summed dim contiguous, which is why casts can also write a transposed copy.
 // Defined in builds with CUDA.
+//
+// A linear with one scale per tensor casts x once, in forward, and keeps the transposed codes for backward;
+// it casts dy once, for both products of backward, and w once per step, if its codes are held
+// (Fp8State::hold_weights). A cast with a known scale reads 2 bytes per element and writes 1 per layout.
+// Since backward does not need x itself, it recomputes no norms and activations whose codes are kept. A
+// rowwise recipe casts a tensor only in the layout that the current product reads.
 #pragma once
 
 #include "ingot/ops/cast_fp8.h"

@@ -1,8 +1,8 @@
 // Trainer makes the steps of a run: it submits the passes of a step, collects its result and makes the
 // update.
 //
-// A step is synchronous or asynchronous. On the CPU and in a pipeline, the host sees the result before it
-// makes the update. Otherwise the devices of all ranks check loss and gradient norm themselves and make the
+// A step is synchronous or asynchronous. On the CPU the host sees the result before it makes the update. On
+// GPUs, in every layout, the devices of all ranks check loss and gradient norm themselves and make the
 // update, so the host can submit the next step before it collects this one (depth()).
 #pragma once
 
@@ -84,8 +84,8 @@ class Trainer {
 
   // Returns how many steps may be in flight when a step with these inputs is submitted: 0 if it must be
   // synchronous. Asynchronous steps are not available on the CPU, with FP8 and f16 together, with
-  // head.filter, with delayed FP8 scales on several ranks or while a tensor has no history, or for a step
-  // that records statistics or checks losses. All ranks return the same.
+  // head.filter, with delayed FP8 scales while a tensor has no history, or for a step that records statistics
+  // or checks losses. All ranks return the same.
   size_t depth(const StepInputs& inputs) const;
 
   // Submits the next step; the loader yields this rank's shard of its micro-batches. A synchronous step must

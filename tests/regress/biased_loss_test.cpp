@@ -31,7 +31,7 @@ class BiasedLoss : public testing::Test {
   int train(const std::string& loss_dtype) const {
     const std::string source = INGOT_SOURCE_DIR;
     const std::string command = fmt::format(
-        "{} train tiny-llama --data {}/README.md --data {}/docs/techniques.md --out {} --set train.steps=30 "
+        "{} train tiny-llama --data {}/README.md --data {}/docs/optimizers.md --out {} --set train.steps=30 "
         "--set train.stats_every=10 --set precision.compute=bf16 --set head.precision=bf16 "
         "--set head.loss_dtype={} --set sample.count=0 --set eval.every=0 >{} 2>&1",
         INGOT_PROGRAM, source, source, (folder_ / loss_dtype).string(), loss_dtype,

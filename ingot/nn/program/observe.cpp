@@ -14,6 +14,10 @@ int output_of(const Op& op, ValueId value) {
 
 }  // namespace
 
+// Casts whose amax no operation raises read their tensor once more, 2 bytes per element. Those are the casts
+// of w and of attention's output; of the gradient of v (and of q and k, unless only a rotation writes it) in
+// linears without a bias; of gradients from outside the block with dropout or at the end of a pipeline's
+// stage; and, on tensor-parallel ranks, all.
 void observe_amaxes(Builder& builder) {
   if (!builder.spec().has_fp8 || !builder.spec().fuses_products()) return;
   std::vector<Op>& ops = builder.ops();
