@@ -7,6 +7,9 @@
 
 namespace ingot {
 
+// A product that adds the residual stream spares the next norm one tensor read and one written. With dropout
+// and with tensor parallelism the norm adds instead; with norms after the halves of a block the addition
+// stays an operation.
 void fuse(Builder& builder, bool adds_in_products) {
   std::vector<Op> ops = std::exchange(builder.ops(), {});
   std::vector<int> readers(builder.values().size());

@@ -12,9 +12,7 @@ namespace ingot {
 // Joins neighbours of a forward pass: an addition and the norm of the sum everywhere, and on a device that
 // has such products (BuildSpec::fuses_products) a product and its bias, its GELU, or the addition of the
 // residual stream. The table is part of the numerics: a joined operation rounds once. adds_in_products: false
-// for generation, whose products read weights only. A product that adds the residual stream spares the next
-// norm one tensor read and one written. With dropout and with tensor parallelism the norm adds instead; with
-// norms after the halves of a block the addition stays an operation.
+// for generation, whose products read weights only.
 void fuse(Builder& builder, bool adds_in_products);
 
 // Removes from the backward pass, which begins at operation `border`, the gradients of frozen parameters and
