@@ -10,46 +10,48 @@
 namespace ingot {
 
 void PassRunner::clear() {
-  chosen_.clear();
-  running_.clear();
+  chosen_ = running_ = {};
   evaluated_.clear();
   graphs_.clear();
+}
+
+// The passes of the last step have chosen their kernels.
+void PassRunner::end_step() {
+  chosen_.documents.merge(running_.documents);
+  chosen_.are_first.merge(running_.are_first);
+  running_ = {};
 }
 
 void PassRunner::begin_step(const ExecutorStep& step) {
   const int64_t window = step.context(0).window;
   if (std::exchange(window_, window) != window) clear();
-  chosen_.merge(running_);
-  running_.clear();
-  uses_graphs_ = has_graphs_ && step.results && !chosen_.empty();
+  end_step();
+  uses_graphs_ = has_graphs_ && step.results && !chosen_.documents.empty();
   step.params.begin_step();
   if (!uses_graphs_) return;
   step.params.begin_graphs();
-  if (std::exchange(micros_, step.micros) != step.micros ||
-      std::exchange(grad_scale_, step.grad_scale) != step.grad_scale)
-    graphs_.clear();
+  const bool has_other_micros = std::exchange(micros_, step.micros) != step.micros;
+  const bool has_other_scale = std::exchange(grad_scale_, step.grad_scale) != step.grad_scale;
+  if (has_other_micros || has_other_scale) graphs_.clear();
 }
 
 bool PassRunner::is_ready(const MicroPass& pass) const {
-  const Kernels kernels{pass.documents, pass.is_first};
-  return chosen_.contains(kernels) && (!uses_graphs_ || graphs_.contains({kernels, pass.graph}));
+  return chosen_.has(pass) && (!uses_graphs_ || graphs_.contains(key_of(pass)));
 }
 
 bool PassRunner::is_evaluation_ready(int64_t documents) {
-  chosen_.merge(running_);
-  running_.clear();
-  if (chosen_.empty()) return false;
-  return chosen_.contains({documents, true}) || chosen_.contains({documents, false}) ||
-         !evaluated_.insert(documents).second;
+  end_step();
+  if (chosen_.documents.empty()) return false;
+  return chosen_.documents.contains(documents) || !evaluated_.insert(documents).second;
 }
 
 void PassRunner::run(const MicroPass& pass, const ExecutorStep& step,
                      const std::function<void(LayerContext&)>& operations) {
   LayerContext ctx = step.context(pass.micro);
-  const Kernels kernels{pass.documents, pass.is_first};
-  running_.insert(kernels);
-  if (uses_graphs_ && pass.can_be_captured && chosen_.contains(kernels))
-    replay(graphs_[{kernels, pass.graph}], step, ctx, operations);
+  running_.documents.insert(pass.documents);
+  running_.are_first.insert(pass.is_first);
+  if (uses_graphs_ && pass.can_be_captured && chosen_.has(pass))
+    replay(graphs_[key_of(pass)], step, ctx, operations);
   else
     operations(ctx);
 }

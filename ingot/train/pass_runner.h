@@ -55,21 +55,28 @@ class PassRunner {
   void clear();
 
  private:
-  struct Kernels {
-    int64_t documents;
-    bool is_first;
-    auto operator<=>(const Kernels&) const = default;
+  // The passes for which kernels were chosen: those of attention and those of products, independently.
+  struct Chosen {
+    std::set<int64_t> documents;
+    std::set<bool> are_first;
+
+    bool has(const MicroPass& pass) const {
+      return documents.contains(pass.documents) && are_first.contains(pass.is_first);
+    }
   };
   struct Key {
-    Kernels kernels;
+    int64_t documents;
+    bool is_first;
     int64_t graph;
     auto operator<=>(const Key&) const = default;
   };
+  static Key key_of(const MicroPass& pass) { return {pass.documents, pass.is_first, pass.graph}; }
   struct Captured {
     std::shared_ptr<cuda::Graph> graph;  // shared_ptr, because builds without CUDA cannot destroy a Graph
     std::vector<int64_t> elements;       // elements that it casts to FP8, per tensor
     StoreState before, after;            // the store's state around the passes
   };
+  void end_step();
   void replay(Captured& captured, const ExecutorStep& step, LayerContext& ctx,
               const std::function<void(LayerContext&)>& operations);
   void place_dropout(LayerContext& ctx) const;
@@ -80,8 +87,8 @@ class PassRunner {
   bool uses_graphs_ = false;  // in the current step
   int64_t window_ = 0, micros_ = 0;
   float grad_scale_ = 0;
-  std::set<Kernels> chosen_, running_;  // in earlier steps, and in the current one
-  std::set<int64_t> evaluated_;         // numbers of documents
+  Chosen chosen_, running_;      // in earlier steps, and in the current one
+  std::set<int64_t> evaluated_;  // numbers of documents
   std::map<Key, Captured> graphs_;
 };
 
