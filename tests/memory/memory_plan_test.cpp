@@ -291,8 +291,8 @@ TEST(LongMemoryPlan, IsCloseToThePeakOfARun) {
   const auto program_mb_of = [](const Measured& measured) {
     return (measured.peak_bytes - measured.planned_rest_bytes) * 1e-6;
   };
-  // A run of 0.1M parameters takes little more than the program and its libraries: 24 MB on a Zen 3, more where
-  // oneDNN generates code for AVX-512. A larger run has the same and further kernels.
+  // A run of 0.1M parameters takes little more than the program and its libraries: 24 MB on a Zen 3, more
+  // where oneDNN generates code for AVX-512. A larger run has the same and further kernels.
   const double least_mb = program_mb_of(
       measure_peak("tiny-llama", {"eval.max_tokens=2k", "train.max_time=0s", "checkpoint.async=false"}));
   EXPECT_GT(least_mb, 15);
