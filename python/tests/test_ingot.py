@@ -46,23 +46,6 @@ def test_threads_that_wait_spin_briefly():
     assert "GOMP_SPINCOUNT = '10000'" not in settings(OMP_WAIT_POLICY="active")
 
 
-def test_activations_that_do_not_fit_are_recomputed(text):
-    def start(policy):
-        program = f"""
-import re, resource, ingot
-size = int(re.search(r"VmSize:\\s*(\\d+)", open("/proc/self/status").read())[1]) * 1024
-resource.setrlimit(resource.RLIMIT_AS, (size + (1 << 30), resource.RLIM_INFINITY))
-ingot.Trainer("tiny-llama", data={str(text)!r}, set={{
-    "data.tokenizer": "byte", "model.layers": 24, "model.width": 256, "model.heads": 4, "model.context": 512,
-    "train.batch_size": 8, "activations.policy": "{policy}"}})
-"""
-        return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-
-    refused = start("none")
-    assert refused.returncode != 0 and "memory" in refused.stderr
-    assert start("auto").stderr == ""
-
-
 def test_a_model_learns(text):
     trainer = ingot.Trainer("tiny-llama", data=text, set={**SMALL, "train.steps": 60})
     before = trainer.evaluate()
