@@ -113,21 +113,22 @@ class SumCheck {
     Case found;
     for (const SummedElements& sum : held.sums) {
       add_member(sum.group, held.rank);
-      found.sums.emplace_back(sum.group, sum.elements.begin, sum.elements.end);
+      found.first.emplace_back(sum.group, sum.elements.begin, sum.elements.end);
     }
     for (const Terms& term : terms)
-      found.terms.emplace_back(term.ranks, term.elements.begin, term.elements.end);
+      found.second.emplace_back(term.ranks, term.elements.begin, term.elements.end);
     cases_.try_emplace(std::move(found), held.rank, spec.name);
   }
 
   void run() const {
     for (const auto& [found, where] : cases_) {
+      const auto& [summed, terms] = found;
       std::multiset<std::tuple<Ranks, int64_t, int64_t>> sums;
-      for (const auto& [group, begin, end] : found.sums) {
+      for (const auto& [group, begin, end] : summed) {
         const std::set<int>& members = members_.at(group);
         sums.emplace(Ranks(members.begin(), members.end()), begin, end);
       }
-      for (const auto& term : found.terms) {
+      for (const auto& term : terms) {
         const auto& [ranks, begin, end] = term;
         if (const auto at = sums.find(term); at != sums.end())
           sums.erase(at);
@@ -145,11 +146,9 @@ class SumCheck {
   }
 
  private:
-  struct Case {
-    std::vector<std::tuple<std::string, int64_t, int64_t>> sums;
-    std::vector<std::tuple<Ranks, int64_t, int64_t>> terms;
-    auto operator<=>(const Case&) const = default;
-  };
+  using Sums = std::vector<std::tuple<std::string, int64_t, int64_t>>;  // group, elements
+  using TermsOf = std::vector<std::tuple<Ranks, int64_t, int64_t>>;
+  using Case = std::pair<Sums, TermsOf>;
   std::map<std::string, std::set<int>> members_;
   std::map<Case, std::pair<int, std::string>> cases_;  // a rank and a parameter of each
 };

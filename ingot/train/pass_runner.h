@@ -8,12 +8,12 @@
 // of another may find other weights gathered, and for one grad_scale, which is an argument of kernels.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <set>
+#include <tuple>
 #include <vector>
 
 #include "ingot/train/device_feed.h"
@@ -64,12 +64,7 @@ class PassRunner {
       return documents.contains(pass.documents) && are_first.contains(pass.is_first);
     }
   };
-  struct Key {
-    int64_t documents;
-    bool is_first;
-    int64_t graph;
-    auto operator<=>(const Key&) const = default;
-  };
+  using Key = std::tuple<int64_t, bool, int64_t>;
   static Key key_of(const MicroPass& pass) { return {pass.documents, pass.is_first, pass.graph}; }
   struct Captured {
     std::shared_ptr<cuda::Graph> graph;  // shared_ptr, because builds without CUDA cannot destroy a Graph
