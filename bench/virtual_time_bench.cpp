@@ -1,4 +1,4 @@
-// How long the simulation of a step takes (plan/schedule_simulation.h): a synthetic job of tensor parallelism
+// Measures how long the simulation of a step takes (plan/schedule_simulation.h): a synthetic job of tensor parallelism
 // 8, pipeline 4 and a growing number of replicas, with 20 layers per stage. In the last case, gradients of
 // all stages and messages share the racks' uplinks.
 #include <benchmark/benchmark.h>

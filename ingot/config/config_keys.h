@@ -17,14 +17,14 @@ namespace ingot {
 using ConfigValue =
     std::variant<bool, int64_t, double, std::string, std::vector<std::string>, std::vector<double>>;
 
-// The effect of changing a key when a run is resumed.
+// ResumeClass says what a change of a key does to a run that is resumed.
 enum class ResumeClass {
-  kFree,    // where and how the run is computed, watched and saved
-  kCourse,  // how the model learns from now on, from the same text
-  kSource,  // where the text comes from; only a change of the tokens themselves counts
-  kText,    // which text comes next; a change must be accepted (--resume-anyway)
-  kState,   // optimizer state and FP8 history; cannot change if the checkpoint's then no longer fit
-  kModel,   // what the weights are; cannot change
+  kFree,    // nothing: the key decides where the run is computed, and how it is watched and saved
+  kCourse,  // the model learns otherwise from now on, from the same text
+  kSource,  // the text comes from another place; only a change of the tokens themselves counts
+  kText,    // other text comes next; the user must accept it (--resume-anyway)
+  kState,   // optimizer state and FP8 history may not fit; if they do not, the change is refused
+  kModel,   // the weights are others; the change is refused
 };
 
 struct ConfigKey {

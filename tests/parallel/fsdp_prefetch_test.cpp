@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "ingot/core/error.h"
 #include "ingot/nn/transformer.h"
 #include "ingot/parallel/fsdp.h"
 
@@ -100,6 +101,25 @@ TEST_F(FsdpPrefetch, APassAfterAReplayedOneGathersWhatTheCapturedPassDid) {
   store.begin_graphs();
   store.replayed(after_first);
   EXPECT_EQ(pass(), captured);
+}
+
+// The weights of a block are there from wait_weights until those of another block take its memory.
+TEST_F(FsdpPrefetch, AWeightThatWasNotAwaitedIsRefused) {
+  FsdpStore store(model.params(), shard, {}, stream);
+  const auto of_block = [&](int unit) {
+    for (size_t id = 0; id < model.params().specs().size(); ++id)
+      if (model.params().specs()[id].unit == unit) return static_cast<int>(id);
+    return -1;
+  };
+  EXPECT_THROW(store.weight(of_block(1)), Error);
+  store.prefetch(1);
+  EXPECT_THROW(store.weight(of_block(1)), Error) << "its gather may not have ended";
+  store.wait_weights(1);
+  EXPECT_TRUE(store.weight(of_block(1)));
+  store.wait_weights(4);  // blocks 1 and 4 have one slot
+  EXPECT_THROW(store.weight(of_block(1)), Error);
+  store.refresh_compute(stream);
+  EXPECT_THROW(store.weight(of_block(4)), Error) << "the masters have changed";
 }
 
 // A unit that is in use and the two that are gathered meanwhile have different memory.

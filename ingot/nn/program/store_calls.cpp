@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <memory>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "ingot/core/copy.h"
@@ -8,26 +10,30 @@
 namespace ingot {
 namespace {
 
-// Starts to bring the weights of a unit.
-class Prefetch final : public Primitive {
+// Calls one function of the store for a unit.
+class StoreCall final : public Primitive {
  public:
-  explicit Prefetch(int unit) : unit_(unit) {}
-  std::string name() const override { return "prefetch"; }
-  void run(const Operands& t) const override { t.ctx.params.prefetch(unit_); }
+  using Call = void (ParamStore::*)(int unit);
+  StoreCall(std::string name, Call call, int unit) : name_(std::move(name)), call_(call), unit_(unit) {}
+  std::string name() const override { return name_; }
+  void run(const Operands& t) const override { (t.ctx.params.*call_)(unit_); }
 
  private:
+  std::string name_;
+  Call call_;
   int unit_;
 };
 
-class WaitWeights final : public Primitive {
- public:
-  explicit WaitWeights(int unit) : unit_(unit) {}
-  std::string name() const override { return "wait_weights"; }
-  void run(const Operands& t) const override { t.ctx.params.wait_weights(unit_); }
-
- private:
-  int unit_;
-};
+std::shared_ptr<const Primitive> prefetch_weights(int unit) {
+  return std::make_shared<StoreCall>("prefetch", &ParamStore::prefetch, unit);
+}
+std::shared_ptr<const Primitive> wait_weights(int unit) {
+  return std::make_shared<StoreCall>("wait_weights", &ParamStore::wait_weights, unit);
+}
+// The gradients of the unit are those of the micro-batch.
+std::shared_ptr<const Primitive> start_reduction(int unit) {
+  return std::make_shared<StoreCall>("start_reduction", &ParamStore::start_reduction, unit);
+}
 
 // Opens a unit's gradients for one section of a pass. What is old is overwritten by the products of the
 // section, if it has those of all the unit's overwritten parameters, and is zeroed here otherwise.
@@ -51,17 +57,6 @@ class OpenGradients final : public Primitive {
  private:
   int unit_;
   bool has_products_;
-};
-
-// Says that the gradients of a unit are those of the micro-batch.
-class StartReduction final : public Primitive {
- public:
-  explicit StartReduction(int unit) : unit_(unit) {}
-  std::string name() const override { return "start_reduction"; }
-  void run(const Operands& t) const override { t.ctx.params.start_reduction(unit_); }
-
- private:
-  int unit_;
 };
 
 class StoreCalls {
@@ -102,7 +97,7 @@ class StoreCalls {
     for (size_t i = border_; i < old_.size(); ++i) {
       keep(i, block_);
       for (; unit >= units_.first && i + 1 >= end_[static_cast<size_t>(unit)]; begin(--unit))
-        if (opened_ == unit) add(std::make_shared<StartReduction>(unit), unit, block_);
+        if (opened_ == unit) add(start_reduction(unit), unit, block_);
     }
   }
   // The head's forward has added to its table, maybe long ago. The table's unit may have no gradients in
@@ -117,7 +112,7 @@ class StoreCalls {
         if (id >= 0) finished.erase(params_[id].unit);
     for (const int unit : finished) {
       add(std::make_shared<OpenGradients>(unit, false), unit, -1);
-      add(std::make_shared<StartReduction>(unit), unit, -1);
+      add(start_reduction(unit), unit, -1);
     }
   }
   // The backward pass of a unit begins. Its blocks are all units but the ends of the model.
@@ -150,9 +145,9 @@ class StoreCalls {
     const auto is_block = [&](int other) { return other > 0 && other + 1 < params_.units(); };
     if (is_block(unit)) std::erase_if(awaited_, is_block);
     awaited_.insert(unit);
-    add(std::make_shared<WaitWeights>(unit), unit, block);
+    add(wait_weights(unit), unit, block);
   }
-  void prefetch(int unit, int block) { add(std::make_shared<Prefetch>(unit), unit, block); }
+  void prefetch(int unit, int block) { add(prefetch_weights(unit), unit, block); }
   void add(std::shared_ptr<const Primitive> primitive, int unit, int block) {
     Op& op = b_.add(std::move(primitive), {}, {});
     op.scope = {.unit = unit};
