@@ -14,7 +14,7 @@
 #include "ingot/data/tokenizer/tokenizer.h"
 #include "ingot/formats/shard.h"
 
-namespace ingot::testing {
+namespace ingot {
 namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
@@ -112,4 +112,4 @@ TEST_F(DataCommand, ErrorsHaveTheirExitCodesAndLeaveNothing) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot

@@ -12,7 +12,7 @@
 
 #include "ingot/core/file.h"
 
-namespace ingot::testing {
+namespace ingot {
 namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
@@ -182,4 +182,4 @@ TEST_F(PlanCommand, AnUnknownOptionForADeviceNamesHardware) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot

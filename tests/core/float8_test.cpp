@@ -12,7 +12,7 @@
 
 #include "tests/reference/sha256.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -172,4 +172,4 @@ TEST(Float8, TheEndsOfTheRangesRoundCorrectly) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

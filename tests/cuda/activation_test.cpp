@@ -7,7 +7,7 @@
 #include "tests/cuda/on_device.h"
 #include "tests/reference/activation.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 struct ActivationCase {
@@ -150,4 +150,4 @@ TEST(CudaActivationRules, SaturateAndPassNan) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -7,7 +7,7 @@
 #include "tests/reference/attention.h"
 #include "tests/reference/head_tensor.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 struct SizedCase {
@@ -284,4 +284,4 @@ TEST(CudaAttentionMask, NanBehindTheMaskStaysThere) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -4,7 +4,7 @@
 #include "ingot/ops/cuda_fp8.h"
 #include "tests/cuda/on_device.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 TEST(CudaArena, HandsOutZeroedDeviceMemoryAligned) {
@@ -172,4 +172,4 @@ TEST(CudaGrids, MoreThan65535HeadsOrTilesOfRowsAreLaunched) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

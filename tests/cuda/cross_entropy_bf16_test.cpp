@@ -2,7 +2,7 @@
 
 #include "tests/cuda/on_device.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 class CudaCrossEntropyBf16 : public ::testing::Test, protected OnCuda {};
@@ -48,4 +48,4 @@ TEST_F(CudaCrossEntropyBf16, RoundsLogitsAsOnTheCpu) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -4,7 +4,7 @@
 #include "tests/cuda/on_device.h"
 #include "tests/reference/cross_entropy.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 struct CrossEntropyCase {
@@ -209,4 +209,4 @@ TEST(CudaCrossEntropyEdges, InfinitiesNanTiesAndTargetsOutsideMatchTheCpu) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -11,7 +11,7 @@
 #include "ingot/ops/swap_tensors.h"
 #include "tests/cuda/on_device.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 TEST(CudaCast, RoundsAsOnTheCpu) {
@@ -219,4 +219,4 @@ TEST(CudaMatrixShard, CopiesAsOnTheCpu) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -3,7 +3,7 @@
 #include "tests/cuda/on_device.h"
 #include "tests/reference/embedding.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 struct EmbeddingCase {
@@ -118,4 +118,4 @@ TEST(CudaEmbeddingTokens, OutsideTheVocabularyGiveNanAndNoGradient) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

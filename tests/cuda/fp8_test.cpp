@@ -7,7 +7,7 @@
 #include "ingot/core/float8.h"
 #include "tests/cuda/on_device.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 Buffer unsigned_zeros(int64_t n) {
@@ -234,4 +234,4 @@ INSTANTIATE_TEST_SUITE_P(Formats, CudaFp8,
                          });
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -7,7 +7,7 @@
 #include "tests/reference/head_tensor.h"
 #include "tests/reference/qk_norm.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 constexpr float kEps = 1e-6f;
@@ -168,4 +168,4 @@ INSTANTIATE_TEST_SUITE_P(
     heads_case_name);
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

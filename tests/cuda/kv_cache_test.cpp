@@ -6,7 +6,7 @@
 #include "tests/cuda/on_device.h"
 #include "tests/reference/kv_cache.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 class CudaDecode : public ::testing::TestWithParam<DecodeCase>, protected OnCuda {
@@ -54,4 +54,4 @@ TEST_P(CudaDecode, TokensDoNotDependOnEachOther) {
 INSTANTIATE_TEST_SUITE_P(Cases, CudaDecode, ::testing::ValuesIn(decode_cases()), decode_case_name);
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -11,7 +11,7 @@
 #include "tests/cuda/on_device.h"
 #include "tests/reference/cross_entropy.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 constexpr int64_t kN = 48, kC = 32, kV = 75, kVp = 80;
@@ -223,4 +223,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

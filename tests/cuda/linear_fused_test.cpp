@@ -9,7 +9,7 @@
 #include "ingot/ops/tf32.h"
 #include "tests/cuda/on_device.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 struct LinearFusedCase {
@@ -190,4 +190,4 @@ TEST(CudaTf32, RoundsF32OperandsOnlyWhereAllowed) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

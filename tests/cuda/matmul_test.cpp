@@ -6,7 +6,7 @@
 #include "ingot/ops/cuda_fp8.h"
 #include "tests/cuda/on_device.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 struct MatmulCase {
@@ -81,7 +81,7 @@ struct Fp8Codes {
     cast_from_fp8(a, a8, cpu);
     cast_from_fp8(b, b8, cpu);
   }
-  Doubles product() const { return testing::product(to_doubles(a), to_doubles(b), kFp8Case); }
+  Doubles product() const { return test::product(to_doubles(a), to_doubles(b), kFp8Case); }
 
   Buffer a8, b8{DType::f8e4m3, {kFp8Case.N, kFp8Case.K}};
   Buffer a{DType::f32, {kFp8Case.M, kFp8Case.K}}, b{DType::f32, {kFp8Case.N, kFp8Case.K}};
@@ -161,4 +161,4 @@ TEST(CudaMatmulFp8, AddsABiasAndABase) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -4,7 +4,7 @@
 #include "ingot/ops/row_sum.h"
 #include "tests/cuda/on_device.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 struct MixCase {
@@ -89,4 +89,4 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaMix,
                          });
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

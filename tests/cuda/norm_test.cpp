@@ -6,7 +6,7 @@
 #include "tests/reference/layernorm.h"
 #include "tests/reference/rmsnorm.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 constexpr float kEps = 1e-5f;
@@ -199,4 +199,4 @@ TEST(CudaNormErrors, ScratchMustHoldTheParts) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -11,7 +11,7 @@
 #include "ingot/core/cuda/cuda_device.h"
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 
 // A device copy of a host tensor, between two guards that a kernel must not write.
 class OnDevice {
@@ -107,4 +107,4 @@ inline void expect_same_bits(const Tensor& got, const Tensor& want, const std::s
   EXPECT_EQ(std::memcmp(got.data, want.data, got.bytes()), 0) << what;
 }
 
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -10,7 +10,7 @@
 #include "ingot/optim/rules/rule_list.h"
 #include "tests/cuda/on_device.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 enum class Weights { kF32, kF32WithCopy, kF32WithF16, kTail, kStochastic };
@@ -424,4 +424,4 @@ TEST_F(ManyUpdates, EqualUpdatesOneByOne) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -14,7 +14,7 @@
 #include "tests/cuda/on_device.h"
 #include "tests/reference/optimizers.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 struct WholeRulesCase {
@@ -313,4 +313,4 @@ TEST(CudaMeanSquares, RowsAndColumnsEqualTheReference) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

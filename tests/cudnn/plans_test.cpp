@@ -10,7 +10,7 @@
 
 #include "ingot/ops/attention/attention_graph.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 struct Case {
@@ -147,4 +147,4 @@ TEST(CudnnGraphs, HaveTheNodesThatCudnnMatches) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -6,7 +6,7 @@
 
 #include "tests/data/tokenizer_texts.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 // A naive implementation of tiktoken's rule: join the two neighbours whose joined bytes have the lowest
@@ -127,4 +127,4 @@ TEST(BpeEncoder, LongPiecesAreNotQuadratic) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

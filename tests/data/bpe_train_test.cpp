@@ -11,7 +11,7 @@
 #include "ingot/formats/byte_chars.h"
 #include "tests/data/tokenizer_texts.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -171,4 +171,4 @@ TEST(BpeTrain, RefusesAnImpossibleConfiguration) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

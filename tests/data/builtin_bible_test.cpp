@@ -11,7 +11,7 @@
 #include "ingot/core/process/child_output.h"
 #include "ingot/data/builtin_corpus.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 using ::testing::HasSubstr;
 
@@ -82,4 +82,4 @@ TEST(ProgramOutput, IsWhatTheProgramWritesWithoutAShell) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -15,7 +15,7 @@
 
 #include "ingot/core/error.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
@@ -159,4 +159,4 @@ TEST(Yardsticks, EqualTheSizesOfTheToolsThemselves) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

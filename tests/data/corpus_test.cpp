@@ -13,7 +13,7 @@
 #include "ingot/core/error.h"
 #include "ingot/data/tokenizer/unicode.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
@@ -238,4 +238,4 @@ TEST(Utf8, FindsThePlaceOfTheFirstInvalidByte) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

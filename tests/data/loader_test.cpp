@@ -26,7 +26,7 @@ std::atomic<int64_t> allocations{0};
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
@@ -388,4 +388,4 @@ TEST(EvalWindows, RefusesWhatItCannotEvaluate) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

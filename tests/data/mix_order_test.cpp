@@ -11,7 +11,7 @@
 #include "ingot/core/error.h"
 #include "ingot/data/sampler.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 using ::testing::HasSubstr;
 
@@ -159,4 +159,4 @@ TEST(MixedSampler, ASourceWithoutAWindowIsNamed) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -10,7 +10,7 @@
 #include "ingot/data/tokenizer/pretokenize_regex.h"
 #include "tests/data/tokenizer_texts.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -211,4 +211,4 @@ TEST(Pretokenize, AnExpressionIsFoundAtAnyPlace) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

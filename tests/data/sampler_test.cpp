@@ -10,7 +10,7 @@
 
 #include "ingot/core/error.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 // Returns the mean plus 6 standard deviations of a chi-square statistic with `freedom` degrees of
@@ -152,4 +152,4 @@ TEST(Sampler, TextShorterThanOneWindowIsADataError) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

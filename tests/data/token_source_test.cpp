@@ -13,7 +13,7 @@
 #include "ingot/core/error.h"
 #include "ingot/formats/shard.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
@@ -197,4 +197,4 @@ TEST_F(TokenSourceTest, JoinedStreamsReadAsOneAndKeepTheirDocuments) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

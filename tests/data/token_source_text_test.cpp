@@ -14,7 +14,7 @@
 #include "ingot/core/parallel.h"
 #include "ingot/data/token_source_shards.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
@@ -254,4 +254,4 @@ TEST_F(Tokenize, StagedFolderAppearsWholeOrNotAtAll) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -13,7 +13,7 @@
 #include "ingot/data/tokenizer/tokenizer.h"
 #include "tests/data/tokenizer_texts.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 namespace fs = std::filesystem;
 
@@ -137,4 +137,4 @@ INSTANTIATE_TEST_SUITE_P(Tokenizer, TokenizerFamily,
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

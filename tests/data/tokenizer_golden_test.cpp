@@ -10,7 +10,7 @@
 #include "ingot/data/tokenizer/tokenizer.h"
 #include "tests/reference/sha256.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 namespace fs = std::filesystem;
 
@@ -103,4 +103,4 @@ TEST(Sha256, GivesTheKnownDigests) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

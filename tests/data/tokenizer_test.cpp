@@ -12,7 +12,7 @@
 #include "ingot/data/tokenizer/tokenizer_export.h"
 #include "tests/data/tokenizer_texts.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 namespace fs = std::filesystem;
 
@@ -231,4 +231,4 @@ TEST(Utf8Stream, OneByteAtATimeGivesTheText) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -8,7 +8,7 @@
 #include "ingot/core/philox.h"
 #include "ingot/data/tokenizer/unicode.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 
 // A generator of random numbers: dice(n) returns a number below n.
 class Dice {
@@ -44,4 +44,4 @@ inline std::string random_bytes(Dice& dice, uint32_t bytes) {
   return text;
 }
 
-}  // namespace ingot::testing
+}  // namespace ingot::test

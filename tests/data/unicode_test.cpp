@@ -4,7 +4,7 @@
 
 #include <array>
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 bool is_surrogate(uint32_t c) { return c >= 0xD800 && c < 0xE000; }
@@ -61,4 +61,4 @@ TEST(Utf8, InvalidSequencesAreInvalidByteByByte) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -7,7 +7,7 @@
 
 #include "ingot/core/file.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 namespace fs = std::filesystem;
 
@@ -64,4 +64,4 @@ TEST(Gguf, FileEqualsThatOfThePackage) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

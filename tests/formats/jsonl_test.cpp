@@ -10,7 +10,7 @@
 
 #include "ingot/core/error.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
@@ -133,4 +133,4 @@ TEST_F(JsonlFile, ErrorsNameFileAndLine) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -12,7 +12,7 @@
 
 #include "ingot/core/error.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
@@ -178,4 +178,4 @@ TEST_F(Shard, ReadOutsideIsRefused) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

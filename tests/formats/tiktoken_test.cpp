@@ -5,7 +5,7 @@
 
 #include "ingot/core/error.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -51,4 +51,4 @@ TEST(Tiktoken, ErrorsNameTheLine) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

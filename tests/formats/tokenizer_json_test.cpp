@@ -8,7 +8,7 @@
 #include "ingot/core/error.h"
 #include "ingot/formats/byte_chars.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 using nlohmann::json;
@@ -241,4 +241,4 @@ TEST(ByteChars, MapEqualsThatOfGpt2) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

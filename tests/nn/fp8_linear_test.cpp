@@ -8,7 +8,7 @@
 #include "ingot/nn/transformer.h"
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 constexpr Fp8Recipe kRecipes[] = {Fp8Recipe::kTensorwise, Fp8Recipe::kRowwise, Fp8Recipe::kRowwiseGwHp,
@@ -199,4 +199,4 @@ TEST(Fp8LinearConfigTest, ConvertsTheLayersThatThePatternsName) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -14,7 +14,7 @@
 #include "tests/nn/infer_one.h"
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 using Json = nlohmann::json;
@@ -285,4 +285,4 @@ INSTANTIATE_TEST_SUITE_P(Models, Golden,
                          });
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

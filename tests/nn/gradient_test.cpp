@@ -7,7 +7,7 @@
 #include "tests/nn/small_model.h"
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 struct Case {
@@ -238,4 +238,4 @@ TEST(ZeroInitialisedHead, StartsAtTheUniformLossAndStillTrains) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -9,7 +9,7 @@
 #include "tests/nn/small_model.h"
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 class Int8WeightsOfModel : public ::testing::TestWithParam<std::tuple<ModelConfig (*)(ModelConfig), DType>> {
@@ -85,4 +85,4 @@ INSTANTIATE_TEST_SUITE_P(Styles, Int8WeightsOfModel,
                          int8_style_name);
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

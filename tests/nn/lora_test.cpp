@@ -11,8 +11,8 @@
 namespace ingot {
 namespace {
 
-using testing::Activations;
-using testing::SmallModel;
+using test::Activations;
+using test::SmallModel;
 
 constexpr int64_t kB = 2;
 
@@ -46,7 +46,7 @@ void move_adapters(ParamStore& store) {
 double run(SmallModel& m) {
   const int64_t T = m.model.config().context;
   Activations activations(m.model, kB, T);
-  testing::SmallBatch batch = testing::random_batch(kB, T, static_cast<int32_t>(m.model.config().vocab), 5);
+  test::SmallBatch batch = test::random_batch(kB, T, static_cast<int32_t>(m.model.config().vocab), 5);
   LayerContext ctx = m.context();
   m.store.begin_step();
   const double loss = m.model.forward(ctx, batch.micro_batch(), activations.saved, 0.1f).loss;
@@ -106,11 +106,11 @@ void expect_gradients_of_the_merged_model(const ModelConfig& config) {
 }
 
 TEST(Lora, GradientsAreThoseOfTheMergedModel) {
-  const ModelConfig llama = testing::small_llama(3);
+  const ModelConfig llama = test::small_llama(3);
   ModelConfig qwen3 = llama;
   qwen3.has_qk_norm = qwen3.has_qk_norm_gain = true;
-  for (const ModelConfig& config : {llama, qwen3, testing::gpt2_style(llama), testing::olmo2_style(llama),
-                                    testing::whole_speedrun_style(testing::small_llama(4))}) {
+  for (const ModelConfig& config : {llama, qwen3, test::gpt2_style(llama), test::olmo2_style(llama),
+                                    test::whole_speedrun_style(test::small_llama(4))}) {
     expect_gradients_of_the_merged_model(adapted(config));
     expect_gradients_of_the_merged_model(adapted(config, {"blocks.1.mlp.down", "blocks.2.*.up"}));
   }
@@ -118,7 +118,7 @@ TEST(Lora, GradientsAreThoseOfTheMergedModel) {
 
 // Only the adapters have masters and gradients.
 TEST(Lora, FrozenWeightsTakeTheirOwnBytesAlone) {
-  const ModelConfig config = adapted(testing::small_llama(3));
+  const ModelConfig config = adapted(test::small_llama(3));
   const Transformer model(config, DType::bf16);
   int64_t trained = 0, frozen = 0;
   for (const ParamSpec& spec : model.params().specs())
@@ -135,7 +135,7 @@ TEST(Lora, FrozenWeightsTakeTheirOwnBytesAlone) {
 }
 
 TEST(Lora, NothingIsComputedOrKeptBelowTheLowestAdapter) {
-  const ModelConfig config = testing::small_llama(4);
+  const ModelConfig config = test::small_llama(4);
   const auto saved_bytes = [](const ModelConfig& c) {
     const Transformer model(c, DType::f32);
     return model.slot_bytes(kB, c.context, recompute_plan({}, c.layers), model.all_units(), Device::kCpu);
@@ -161,12 +161,12 @@ TEST(Lora, NothingIsComputedOrKeptBelowTheLowestAdapter) {
 }
 
 TEST(Lora, TargetsThatMatchNothingAreRefused) {
-  EXPECT_THROW(Transformer(adapted(testing::small_llama(2), {"blocks.7.*"}), DType::f32), Error);
+  EXPECT_THROW(Transformer(adapted(test::small_llama(2), {"blocks.7.*"}), DType::f32), Error);
 }
 
 // A product takes 2 FLOPs per weight in forward, and as many for each of its two gradients.
 TEST(Lora, FrozenWeightsHaveNoGradientsToCount) {
-  const ModelConfig plain = testing::small_llama(2).resolved(), lora = adapted(testing::small_llama(2));
+  const ModelConfig plain = test::small_llama(2).resolved(), lora = adapted(test::small_llama(2));
   double frozen = static_cast<double>(plain.vocab * plain.width), trained = 0;
   const Transformer model(lora, DType::f32);
   for (const ParamSpec& spec : model.params().specs())

@@ -8,7 +8,7 @@
 #include "tests/nn/small_model.h"
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 ModelConfig tiny_model() {
@@ -203,4 +203,4 @@ TEST(LossHead, GradientsOfUnevenMicroBatchesAddUpToTheMeanOverAllTokens) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

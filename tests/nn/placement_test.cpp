@@ -82,20 +82,20 @@ struct List {
   UnitRange units;
 };
 
-ModelConfig llama() { return testing::small_llama(2); }
-ModelConfig gpt2() { return testing::gpt2_style(testing::small_llama(2)); }
+ModelConfig llama() { return test::small_llama(2); }
+ModelConfig gpt2() { return test::gpt2_style(test::small_llama(2)); }
 ModelConfig with_gains() {
   ModelConfig config = llama();
   config.has_qk_norm = config.has_qk_norm_gain = true;
   return config;
 }
 
-ModelConfig table_alone() { return testing::speedrun_style(llama()); }
+ModelConfig table_alone() { return test::speedrun_style(llama()); }
 
 TEST(Placement, OfRightListsHasNoError) {
   for (const bool splits_tokens : {false, true})
     for (const ModelConfig& config :
-         {llama(), gpt2(), with_gains(), table_alone(), testing::whole_speedrun_style(llama())})
+         {llama(), gpt2(), with_gains(), table_alone(), test::whole_speedrun_style(llama())})
       EXPECT_EQ(List(config, splits_tokens).error(), "");
 }
 

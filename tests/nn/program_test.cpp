@@ -113,7 +113,7 @@ TEST(Builder, NamesAValueThatIsASumStillDue) {
   }
 }
 
-ModelConfig three_blocks() { return testing::small_llama(3).resolved(); }
+ModelConfig three_blocks() { return test::small_llama(3).resolved(); }
 
 // The calls of the store in a section, such as "prefetch 1".
 std::vector<std::string> store_calls(const Program& program, size_t begin, size_t end) {
@@ -153,9 +153,9 @@ TEST(CallStore, MessagesOfSeveralValuesChangeNoCall) {
     const Program& program = *saved.training.program;
     return store_calls(program, 0, program.ops().size());
   };
-  const ModelConfig plain = testing::small_llama(6);
+  const ModelConfig plain = test::small_llama(6);
   EXPECT_THAT(calls(plain), Contains("prefetch 3").Times(2));
-  EXPECT_EQ(calls(testing::whole_speedrun_style(plain)), calls(plain));
+  EXPECT_EQ(calls(test::whole_speedrun_style(plain)), calls(plain));
 }
 
 // The operations of the backward pass that compute something of the forward pass again.
@@ -248,8 +248,7 @@ TEST(Addresses, OfValuesThatAreAliveTogetherAreApart) {
     for (const Device device : {Device::kCpu, Device::kCuda})
       for (const Policy policy :
            {Policy::kNone, Policy::kSelective, Policy::kBlock, Policy::kEveryK, Policy::kSqrt}) {
-        const ModelConfig config =
-            is_gpt2 ? testing::gpt2_style(testing::small_llama(5)) : testing::small_llama(5);
+        const ModelConfig config = is_gpt2 ? test::gpt2_style(test::small_llama(5)) : test::small_llama(5);
         const Transformer model(config.resolved(), DType::bf16);
         const RecomputePlan plan = recompute_plan({.policy = policy}, 5);
         Arena arena("measure", memory_of(device));
@@ -266,7 +265,7 @@ TEST(Addresses, OfValuesThatAreAliveTogetherAreApart) {
 }
 
 TEST(ProgramText, PrintsEqualBlocksOnce) {
-  const Transformer model(testing::small_llama(6).resolved(), DType::f32);
+  const Transformer model(test::small_llama(6).resolved(), DType::f32);
   Arena arena("measure");
   const Transformer::Saved saved = model.make_saved(arena, 2, 16);
   const std::string text = program_text(*saved.training.program, model.params());

@@ -9,7 +9,7 @@
 #include "tests/nn/small_model.h"
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 using Part = RecomputePart;
@@ -280,4 +280,4 @@ TEST(BlockTimes, AreMeasured) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -4,7 +4,7 @@
 #include "tests/nn/infer_one.h"
 #include "tests/nn/small_model.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 struct ScratchCase {
@@ -71,4 +71,4 @@ TEST(InferScratch, SufficesForAnyNumberOfTokensUpToThePlan) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -8,7 +8,7 @@
 #include "ingot/nn/transformer.h"
 #include "ingot/ops/cross_entropy.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 
 // A LLaMA with grouped queries and dropout.
 inline ModelConfig small_llama(int64_t layers) {
@@ -133,4 +133,4 @@ inline SmallBatch random_batch(int64_t B, int64_t T, int32_t vocab, int32_t seco
   return batch;
 }
 
-}  // namespace ingot::testing
+}  // namespace ingot::test

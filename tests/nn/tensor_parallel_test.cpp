@@ -23,7 +23,7 @@ ModelConfig llama() {
 }
 
 ModelConfig gpt2() {
-  ModelConfig c = testing::gpt2_style(llama());
+  ModelConfig c = test::gpt2_style(llama());
   c.kv_heads = 8;
   c.is_tied = false;
   return c.resolved();

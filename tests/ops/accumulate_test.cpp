@@ -5,7 +5,7 @@
 #include "ingot/core/error.h"
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 TEST(Accumulate, AddsInF32) {
@@ -31,4 +31,4 @@ TEST(Accumulate, ErrorsNameTheTensor) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -7,7 +7,7 @@
 #include "ingot/ops/simd/vec_math.h"
 #include "tests/reference/activation.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 constexpr Activation kKinds[] = {Activation::kGeluTanh, Activation::kGeluExact, Activation::kRelu2};
@@ -241,4 +241,4 @@ TEST(ActivationErrors, NameTheOperand) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -6,7 +6,7 @@
 
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 #ifdef INGOT_ATTENTION_BF16
@@ -65,4 +65,4 @@ TEST(AttentionBf16Units, AreAbsentFromThisBuild) { GTEST_SKIP() << "this build h
 #endif
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -5,7 +5,7 @@
 #include "tests/reference/head_tensor.h"
 #include "tests/reference/op_graph.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 struct AttentionGraphCase {
@@ -236,4 +236,4 @@ TEST(FusedAttention, GradientsAreLeftToIngotWhereCudnnHasThemWrong) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -10,7 +10,7 @@
 #include "tests/reference/attention.h"
 #include "tests/reference/head_tensor.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 constexpr int64_t kGap = 3;  // unused columns of a packed row
@@ -490,4 +490,4 @@ TEST(AttentionErrors, NameTheOperand) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

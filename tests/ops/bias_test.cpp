@@ -5,7 +5,7 @@
 #include "ingot/core/parallel.h"
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 struct BiasCase {
@@ -74,4 +74,4 @@ TEST(BiasErrors, NameTheOperand) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -6,7 +6,7 @@
 #include "ingot/core/parallel.h"
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 // Rounds one element by the scalar rule.
@@ -154,4 +154,4 @@ TEST(CastFp8Once, ErrorsNameTheOperand) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -4,7 +4,7 @@
 
 #include "tests/reference/cross_entropy.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 double to_bf16(double x) { return static_cast<double>(static_cast<float>(bf16(static_cast<float>(x)))); }
@@ -81,4 +81,4 @@ TEST(CrossEntropyBf16, RoundedLogitsBarelyChangeTheLoss) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -5,7 +5,7 @@
 
 #include "tests/reference/cross_entropy.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 constexpr LogitCap kCaps[] = {LogitCap::kNone, LogitCap::kTanh, LogitCap::kSigmoid};
@@ -266,4 +266,4 @@ TEST_F(CrossEntropyOnce, ErrorsNameTheOperand) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -4,7 +4,7 @@
 
 #include "tests/reference/cross_entropy.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 // Compares loss, log-sum-exp, top-1 and gradient of rows that are read tile by tile with those of whole rows.
@@ -184,4 +184,4 @@ TEST(CrossEntropyTile, AmongEqualLogitsTheLowestIndexIsPredicted) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

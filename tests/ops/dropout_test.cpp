@@ -5,7 +5,7 @@
 #include "ingot/core/parallel.h"
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 RandomKey key_of(uint64_t step) {
@@ -137,4 +137,4 @@ TEST_F(DropoutMask, RefusesANumberThatIsNotAProbability) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -8,7 +8,7 @@
 #include "ingot/core/parallel.h"
 #include "tests/reference/embedding.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 constexpr int64_t kV = 7, kB = 5, kT = 9, kPositions = 12, kFirst = 2, kN = kB * kT;  // every token repeats
@@ -164,4 +164,4 @@ TEST_F(EmbeddingErrors, NameAPositionPastTheLast) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

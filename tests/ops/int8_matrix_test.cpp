@@ -6,7 +6,7 @@
 #include "ingot/core/parallel.h"
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -194,4 +194,4 @@ TEST(Int8Matrix, ATokenOutsideTheTableIsRefused) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -8,7 +8,7 @@
 
 #include "tests/reference/kv_cache.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 Tensor as_tensor(std::vector<int32_t>& values) {
@@ -79,4 +79,4 @@ TEST(KvCacheChecks, NameWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -5,7 +5,7 @@
 #include "ingot/core/parallel.h"
 #include "tests/reference/layernorm.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 constexpr float kEps = 1e-5f;
@@ -191,4 +191,4 @@ TEST(LayerNormZero, ConstantRowHasFiniteGradient) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -7,7 +7,7 @@
 #include "ingot/core/float8.h"
 #include "tests/reference/cross_entropy.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 constexpr HeadKind kKinds[] = {HeadKind::kDense, HeadKind::kChunked, HeadKind::kRecompute};
@@ -403,4 +403,4 @@ TEST(LinearCrossEntropy, ErrorsNameTheOperand) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

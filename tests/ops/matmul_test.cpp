@@ -6,7 +6,7 @@
 #include "ingot/ops/matmul/matmul_engines.h"
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 struct MatmulCase {
@@ -250,4 +250,4 @@ TEST(MatmulErrors, NameShapesAndDtypes) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

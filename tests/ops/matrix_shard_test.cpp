@@ -5,7 +5,7 @@
 #include "ingot/core/error.h"
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 // A range of a matrix (R, C) that begins and ends within rows; a block of its columns; rows, whole and empty.
@@ -68,4 +68,4 @@ TEST(MatrixShard, RefusesRectanglesOutsideTheMatrix) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -6,7 +6,7 @@
 #include "ingot/ops/row_sum.h"
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 struct MixCase {
@@ -107,4 +107,4 @@ TEST(MixChecks, NameTheOperandThatIsWrong) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

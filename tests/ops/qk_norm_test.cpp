@@ -7,7 +7,7 @@
 #include "tests/reference/head_tensor.h"
 #include "tests/reference/qk_norm.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 constexpr float kQkEps = 1e-5f;
@@ -148,4 +148,4 @@ TEST(QkNormEquals, NormThenRope) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -87,10 +87,10 @@ TEST(FillNormal, HasTheWantedMeanAndDeviationInEveryDtype) {
   constexpr int64_t kPeriod = 65521, kCount = kPeriod * 3 + 7;  // three sequences and a rest
   constexpr double kScale = 0.5;
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-    const testing::Buffer t(dtype, {kCount});
+    const test::Buffer t(dtype, {kCount});
     Stream stream;
     fill_normal(t.tensor(), kScale, stream);
-    const std::vector<double> values = testing::to_doubles(t);
+    const std::vector<double> values = test::to_doubles(t);
     double sum = 0, squares = 0;
     for (const double x : values) sum += x, squares += x * x;
     for (size_t i = kPeriod; i < values.size(); ++i) ASSERT_EQ(values[i], values[i - kPeriod]) << i;

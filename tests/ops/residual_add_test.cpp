@@ -4,7 +4,7 @@
 
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 TEST(ResidualAdd, AddsAndRoundsOnce) {
@@ -26,4 +26,4 @@ TEST(ResidualAdd, AddsAndRoundsOnce) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

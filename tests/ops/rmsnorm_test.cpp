@@ -5,7 +5,7 @@
 #include "ingot/core/parallel.h"
 #include "tests/reference/rmsnorm.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 constexpr float kEps = 1e-5f;
@@ -140,4 +140,4 @@ TEST(RmsNormZero, RowOfZerosHasFiniteGradient) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -8,7 +8,7 @@
 #include "tests/reference/head_tensor.h"
 #include "tests/reference/rope.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 constexpr int64_t kRopeOffset = 5;
@@ -144,4 +144,4 @@ TEST(RopeErrors, NameWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -6,7 +6,7 @@
 
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -163,4 +163,4 @@ TEST(SampleErrors, SayWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

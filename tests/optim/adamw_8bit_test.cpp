@@ -9,7 +9,7 @@
 #include "tests/optim/optimizer_fixture.h"
 #include "tests/reference/optimizers.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 const OptimizerConfig kConfig{.lr = 0.01, .rule = {.kind = "adamw8bit"}};
@@ -139,4 +139,4 @@ TEST(AdamW8bit, NonFiniteGradientsAreCounted) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -8,7 +8,7 @@
 #include "ingot/core/error.h"
 #include "tests/optim/optimizer_fixture.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 // Algorithm 1 of the paper for one element, with the paper's coefficients, k from 0 and no restart.
@@ -99,4 +99,4 @@ TEST(Adan, RefusesOptionsOfOtherRules) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -10,7 +10,7 @@
 #include "ingot/optim/stochastic_rounding.h"
 #include "tests/optim/optimizer_fixture.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 // A bf16 parameter, with or without a tail, that starts from the same numbers as the f32 one.
@@ -160,4 +160,4 @@ TEST(WeightAverage, FollowsTheReferenceAndIsSaved) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

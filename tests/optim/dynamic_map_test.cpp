@@ -6,7 +6,7 @@
 
 #include "tests/reference/optimizers.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 // Published values: signed code 127 is 0, the largest value is +1, the least -0.99297, and the smallest
@@ -85,4 +85,4 @@ TEST(DynamicMap, EncodesBlocksAsItEncodesSingleValues) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

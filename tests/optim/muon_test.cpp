@@ -8,7 +8,7 @@
 #include "tests/optim/optimizer_fixture.h"
 #include "tests/reference/optimizers.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 // Returns x after newton_schulz.
@@ -194,4 +194,4 @@ TEST(Muon, CautiousDecayLooksAtTheUpdateNotTheGradient) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

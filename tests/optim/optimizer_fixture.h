@@ -9,7 +9,7 @@
 #include "ingot/optim/rules/rule_list.h"
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 
 inline std::vector<std::string> all_kinds() {
   std::vector<std::string> names;
@@ -64,4 +64,4 @@ inline std::vector<std::string> state_contents(const Optimizer& optimizer) {
   return all;
 }
 
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -11,7 +11,7 @@
 #include "tests/optim/optimizer_fixture.h"
 #include "tests/reference/optimizers.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -386,4 +386,4 @@ TEST(Optimizer, RefusesInvalidOptions) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

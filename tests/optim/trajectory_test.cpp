@@ -12,7 +12,7 @@
 #include "tests/optim/optimizer_fixture.h"
 #include "tests/reference/optimizers.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 using Json = nlohmann::json;
@@ -133,4 +133,4 @@ TEST(LionTrajectory, FollowsTheReference) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -24,7 +24,7 @@ RunConfig run(ModelConfig model, const ParallelConfig& layout) {
 }
 
 ModelConfig llama() {
-  ModelConfig c = testing::small_llama(6);
+  ModelConfig c = test::small_llama(6);
   c.has_qkv_bias = c.is_tied = true;
   return c;
 }
@@ -49,7 +49,7 @@ TEST(Coverage, EveryLayoutHoldsEveryElementOnce) {
   ModelConfig adapted = llama();
   adapted.lora = {.rank = 4, .alpha = 8, .targets = {"blocks.2.*", "*.qkv"}};
   for (const ModelConfig& model :
-       {llama(), testing::gpt2_style(llama()), testing::whole_speedrun_style(llama()), adapted})
+       {llama(), test::gpt2_style(llama()), test::whole_speedrun_style(llama()), adapted})
     for (const ParallelConfig& layout :
          {ParallelConfig{.dp = 3}, ParallelConfig{.fsdp = 5}, ParallelConfig{.dp = 2, .fsdp = 3}, kept,
           ParallelConfig{.tp = 8}, ParallelConfig{.fsdp = 2, .tp = 8}, ParallelConfig{.pp = 4}, stages,

@@ -10,7 +10,7 @@
 namespace ingot {
 namespace {
 
-using testing::Activations;
+using test::Activations;
 
 // Writes NaN over all gradients that open_gradients calls old, so a layer that adds to one of them is found
 // out.
@@ -41,7 +41,7 @@ std::vector<std::vector<float>> gradients(const ModelConfig& config, bool is_gpi
   Region region;
   Arena scratch("scratch", model.scratch_bytes(kB, config.context, true));
   Activations first(model, kB, config.context), second(model, kB, config.context);
-  testing::SmallBatch batch = testing::random_batch(kB, config.context, 61, 5);
+  test::SmallBatch batch = test::random_batch(kB, config.context, 61, 5);
   LayerContext ctx{.params = store, .region = region, .scratch = scratch, .stream = stream, .dropout = {}};
   const auto forward = [&](Activations& a) { model.forward(ctx, batch.micro_batch(), a.saved, 0.1f); };
   const auto backward = [&](Activations& a) { model.backward(ctx, batch.micro_batch(), a.saved); };
@@ -63,13 +63,13 @@ std::vector<std::vector<float>> gradients(const ModelConfig& config, bool is_gpi
 // Only the head's gradients of two micro-batches meet in one memory, where they add up in another order: at
 // most one rounding of 2^-24 for each of the 64 tokens.
 TEST(FsdpGradients, ForwardOfAllMicroBatchesMayPrecedeBackward) {
-  ModelConfig tied = testing::gpt2_style(testing::small_llama(5)), untied = testing::small_llama(5);
+  ModelConfig tied = test::gpt2_style(test::small_llama(5)), untied = test::small_llama(5);
   tied.is_tied = true;
   untied.is_tied = false;
   untied.has_bias = true;
   // The head of this model has a table alone, and that of the next no parameters of its own.
-  const ModelConfig table_alone = testing::speedrun_style(testing::small_llama(4));
-  ModelConfig weightless = testing::speedrun_style(testing::small_llama(4));
+  const ModelConfig table_alone = test::speedrun_style(test::small_llama(4));
+  ModelConfig weightless = test::speedrun_style(test::small_llama(4));
   weightless.is_tied = true;
   for (ModelConfig config : {tied, untied, table_alone, weightless}) {
     config.dropout = 0;
@@ -89,7 +89,7 @@ TEST(FsdpGradients, ForwardOfAllMicroBatchesMayPrecedeBackward) {
 }
 
 TEST(FsdpGradients, GradientsThatWereNotScatteredAreNotOverwritten) {
-  const ModelConfig config = testing::small_llama(5);
+  const ModelConfig config = test::small_llama(5);
   const Transformer model(config.resolved(), DType::f32);
   const std::unique_ptr<Communicator> shard = self_communicator("shard");
   Stream stream;

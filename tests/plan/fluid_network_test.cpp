@@ -10,14 +10,14 @@
 namespace ingot {
 namespace {
 
-struct Case {
+struct FlowCase {
   std::vector<double> capacities;
   std::vector<Loads> flows;
 };
 
-Case random_case(std::mt19937& random) {
+FlowCase random_case(std::mt19937& random) {
   const auto pick = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
-  Case c;
+  FlowCase c;
   const int resources = pick(1, 12), flows = pick(1, 15);
   for (int r = 0; r < resources; ++r) c.capacities.push_back(pick(1, 100));
   for (int f = 0; f < flows; ++f) {
@@ -30,7 +30,7 @@ Case random_case(std::mt19937& random) {
   return c;
 }
 
-bool fits(const Case& c, const std::vector<double>& rates) {
+bool fits(const FlowCase& c, const std::vector<double>& rates) {
   for (size_t r = 0; r < c.capacities.size(); ++r) {
     double used = 0;
     for (size_t f = 0; f < rates.size(); ++f)
@@ -43,7 +43,7 @@ bool fits(const Case& c, const std::vector<double>& rates) {
 
 // Finds max-min fair rates from the definition alone. All rates that can still rise do so together, to the
 // level that bisection finds; a rate that cannot rise alone by a millionth stays.
-std::vector<double> naive_rates(const Case& c) {
+std::vector<double> naive_rates(const FlowCase& c) {
   std::vector<double> rates(c.flows.size());
   std::vector<bool> is_fixed(rates.size());
   while (std::ranges::count(is_fixed, false) > 0) {
@@ -71,7 +71,7 @@ std::vector<double> naive_rates(const Case& c) {
 TEST(FluidNetwork, SharesAreMaxMinFair) {
   std::mt19937 random(7);
   for (int i = 0; i < 300; ++i) {
-    const Case c = random_case(random);
+    const FlowCase c = random_case(random);
     FluidNetwork network(c.capacities);
     std::vector<int> numbers;
     for (const Loads& loads : c.flows) numbers.push_back(network.join(1, loads, 0));
@@ -86,14 +86,14 @@ TEST(FluidNetwork, SharesAreMaxMinFair) {
 TEST(FluidNetwork, SettlingOnlyWhatIsConnectedGivesTheSameRatesAsAllAtOnce) {
   std::mt19937 random(8);
   for (int i = 0; i < 200; ++i) {
-    const Case c = random_case(random);
+    const FlowCase c = random_case(random);
     FluidNetwork step_by_step(c.capacities);
     std::vector<int> numbers;
     for (const Loads& loads : c.flows) {
       numbers.push_back(step_by_step.join(1e6, loads, 0));
       step_by_step.settle(0);
     }
-    Case rest{.capacities = c.capacities, .flows = {}};
+    FlowCase rest{.capacities = c.capacities, .flows = {}};
     std::vector<int> kept;
     for (size_t f = 0; f < numbers.size(); ++f) {
       if (f % 2 == 1) {

@@ -4,7 +4,7 @@
 #include "ingot/ops/activation.h"
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 
 inline double activation_reference(Activation kind, double x) {
   switch (kind) {
@@ -32,4 +32,4 @@ inline Doubles swiglu_reference(const Doubles& gate_up, size_t F) {
   return y;
 }
 
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -7,7 +7,7 @@
 #include "ingot/ops/attention.h"
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 
 struct AttentionCase {
   AttentionShape shape;
@@ -120,4 +120,4 @@ inline AttentionGradient attention_gradient_reference(const AttentionCase& c, co
   return g;
 }
 
-}  // namespace ingot::testing
+}  // namespace ingot::test

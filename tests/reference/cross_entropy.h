@@ -6,7 +6,7 @@
 #include "ingot/ops/cross_entropy.h"
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 
 inline double cap_reference(const CrossEntropyConfig& config, double x) {
   switch (config.cap) {
@@ -68,4 +68,4 @@ inline Doubles cross_entropy_gradient_reference(const Doubles& logits, const std
   return d;
 }
 
-}  // namespace ingot::testing
+}  // namespace ingot::test

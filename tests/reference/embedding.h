@@ -3,7 +3,7 @@
 
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 
 // wte is (V, C); wpe is (positions, C) or empty; there is one token per row. Returns out (N, C).
 inline Doubles embedding_reference(const std::vector<int32_t>& tokens, const Doubles& wte, const Doubles& wpe,
@@ -17,4 +17,4 @@ inline Doubles embedding_reference(const std::vector<int32_t>& tokens, const Dou
   return out;
 }
 
-}  // namespace ingot::testing
+}  // namespace ingot::test

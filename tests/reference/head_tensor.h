@@ -3,7 +3,7 @@
 
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 
 // Returns the elements of a strided (B,T,H,D) view in row-major order.
 inline Doubles gather(const Tensor& t) {
@@ -25,4 +25,4 @@ inline void expect_near(const Tensor& got, const Doubles& want, double tolerance
     ASSERT_NEAR(values[i], want[i], tolerance * std::max(1.0, std::abs(want[i]))) << what << "[" << i << "]";
 }
 
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -4,7 +4,7 @@
 #include "tests/reference/attention.h"
 #include "tests/reference/head_tensor.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 
 struct DecodeCase {
   const char* name;
@@ -103,4 +103,4 @@ struct DecodeProblem {
   Buffer rows, k, v;
 };
 
-}  // namespace ingot::testing
+}  // namespace ingot::test

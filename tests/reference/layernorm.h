@@ -3,7 +3,7 @@
 
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 
 // x is (N, C); w and b are (C) or empty. Returns y (N, C).
 inline Doubles layernorm_reference(const Doubles& x, const Doubles& w, const Doubles& b, size_t C,
@@ -24,4 +24,4 @@ inline Doubles layernorm_reference(const Doubles& x, const Doubles& w, const Dou
   return y;
 }
 
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -1,6 +1,6 @@
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 
 double element(const Tensor& t, size_t i) {
   if (t.dtype == DType::bf16) return static_cast<double>(static_cast<float>(t.as<bf16>()[i]));
@@ -75,4 +75,4 @@ double dot(const Doubles& a, const Doubles& b) {
   return total;
 }
 
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -15,7 +15,7 @@
 #include "ingot/core/philox.h"
 #include "ingot/core/tensor.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 
 using Doubles = std::vector<double>;
 
@@ -56,4 +56,4 @@ Doubles central_differences(const std::function<double(const Doubles&)>& f, Doub
 
 double dot(const Doubles& a, const Doubles& b);
 
-}  // namespace ingot::testing
+}  // namespace ingot::test

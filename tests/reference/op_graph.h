@@ -10,7 +10,7 @@
 #include "ingot/ops/cuda/op_graph.h"
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 
 // The contents of a graph's memory tensors, laid out by their strides.
 using GraphMemory = std::map<OpGraph::Value, Doubles>;
@@ -166,4 +166,4 @@ class GraphReference {
   std::vector<Doubles> values_;
 };
 
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -7,7 +7,7 @@
 
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 
 // AdamW (Loshchilov & Hutter 2019), one element.
 struct AdamWElement {
@@ -120,4 +120,4 @@ inline Doubles singular_values(Doubles a, size_t R, size_t C) {
   return values;
 }
 
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -4,7 +4,7 @@
 #include "tests/reference/rmsnorm.h"
 #include "tests/reference/rope.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 
 // An empty table means no rotation. gains: q's D elements for the first q_heads heads, then k's for the
 // others; or empty.
@@ -16,4 +16,4 @@ inline Doubles qk_norm_reference(const Doubles& x, const HeadShape& s, const Dou
   return table.empty() ? normed : rope_reference(normed, s, table, R, offset);
 }
 
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -3,7 +3,7 @@
 
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 
 // x is (N, C); w is (C) or empty. Returns y (N, C).
 inline Doubles rmsnorm_reference(const Doubles& x, const Doubles& w, size_t C, double eps) {
@@ -17,4 +17,4 @@ inline Doubles rmsnorm_reference(const Doubles& x, const Doubles& w, size_t C, d
   return y;
 }
 
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -3,7 +3,7 @@
 
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 
 struct HeadShape {
   size_t B, T, H, D;
@@ -25,4 +25,4 @@ inline Doubles rope_reference(Doubles x, const HeadShape& s, const Doubles& tabl
   return x;
 }
 
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace ingot::testing {
+namespace ingot::test {
 
 inline std::string sha256_hex(std::string_view message) {
   // k and h are the first 32 bits of the fractional parts of the primes' cube roots and square roots.
@@ -55,4 +55,4 @@ inline std::string sha256_hex(std::string_view message) {
   return hex;
 }
 
-}  // namespace ingot::testing
+}  // namespace ingot::test

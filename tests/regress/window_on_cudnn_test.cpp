@@ -5,7 +5,7 @@
 #include "ingot/ops/attention/attention_graph.h"
 #include "tests/reference/numeric.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 TEST(WindowOnCudnn, IsPartOfItsGraph) {
@@ -20,4 +20,4 @@ TEST(WindowOnCudnn, IsPartOfItsGraph) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

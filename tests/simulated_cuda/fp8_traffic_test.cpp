@@ -4,7 +4,7 @@
 #include "ingot/ops/cuda_fp8.h"
 #include "tests/cuda/on_device.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 struct Traffic {
@@ -143,4 +143,4 @@ TEST_F(Fp8Traffic, KeptCodesGiveTheSameBits) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

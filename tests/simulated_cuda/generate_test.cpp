@@ -8,7 +8,7 @@
 #include "tests/train/sampled_tokens.h"
 #include "tests/train/small_training.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 struct GenerationCase {
@@ -103,4 +103,4 @@ TEST(SimulatedGeneration, SamplesFromTheTrainersWeights) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

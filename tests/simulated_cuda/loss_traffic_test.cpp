@@ -3,7 +3,7 @@
 #include "ingot/ops/cross_entropy.h"
 #include "tests/cuda/on_device.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 class LossTraffic : public ::testing::Test, protected OnCuda {
@@ -30,4 +30,4 @@ TEST_F(LossTraffic, LogitsAreReadOnceAndTheirGradientIsWrittenOnce) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -12,7 +12,7 @@
 #include "ingot/ops/linear_fused.h"
 #include "tests/cuda/on_device.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 using ::testing::AllOf;
@@ -156,4 +156,4 @@ TEST(Fastest, DropsCandidatesThatThrow) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

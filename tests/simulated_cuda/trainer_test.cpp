@@ -15,7 +15,7 @@
 #include "tests/train/gradient_tolerance.h"
 #include "tests/train/small_training.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 using Keys = std::vector<std::string>;
@@ -384,4 +384,4 @@ TEST(SimulatedTrainer, RefusesOptionsWithoutAKernel) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

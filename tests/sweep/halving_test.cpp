@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 #include <random>
 #include <set>
 #include <vector>
@@ -15,8 +14,6 @@ namespace {
 
 using testing::Each;
 using testing::ElementsAre;
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // Trains runs to where halving tells them, until nothing is left to do.
 struct Training {
@@ -101,7 +98,8 @@ TEST(Halving, ASettingsSeedsAreJudgedByTheirMean) {
 }
 
 TEST(Halving, ADivergedRunIsWorseThanAnyOther) {
-  Training training{settings(3, 40), 3, [](size_t run, int64_t) { return run == 0 ? kInf : 100.0 + run; }};
+  Training training{settings(3, 40), 3,
+                    [](size_t run, int64_t) { return run == 0 ? HUGE_VAL : 100.0 + run; }};
   training.train();
   EXPECT_EQ(training.trained[1], 40);
   EXPECT_LT(training.trained[0], 40);

@@ -6,7 +6,6 @@
 
 #include <cmath>
 #include <csignal>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
@@ -25,8 +24,6 @@ namespace {
 using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 std::vector<double> rates_of(const LrRangeSpec& spec) {
   std::vector<double> rates;
@@ -102,7 +99,7 @@ TEST(LrRange, RefusesWhatIsNoTest) {
   EXPECT_EQ(refusal({}), "");
   EXPECT_THAT(refusal({.from = 0, .to = 1, .steps = 100}), HasSubstr("--from must be a rate above 0"));
   EXPECT_THAT(refusal({.from = 1e-3, .to = 5e-3, .steps = 100}), HasSubstr("at least ten times --from"));
-  EXPECT_THAT(refusal({.from = 1e-3, .to = kInf, .steps = 100}), HasSubstr("--to"));
+  EXPECT_THAT(refusal({.from = 1e-3, .to = HUGE_VAL, .steps = 100}), HasSubstr("--to"));
   EXPECT_THAT(refusal({.from = 1e-3, .to = 1, .steps = 5}), HasSubstr("--steps must lie in 20"));
   RunConfig ranks;
   ranks.parallel.dp = 2;
@@ -175,7 +172,7 @@ TEST(LrRange, SaysWhyThereIsNoInterval) {
   EXPECT_THAT(judge_lr_range(rates, falling).problem, HasSubstr("did not rise after it; raise --to"));
   EXPECT_FALSE(judge_lr_range(rates, falling).interval);
   EXPECT_THAT(judge_lr_range(rates, flat).problem, HasSubstr("did not fall by more than its noise"));
-  EXPECT_THAT(judge_lr_range(rates, std::vector<double>(rates.size(), kInf)).problem,
+  EXPECT_THAT(judge_lr_range(rates, std::vector<double>(rates.size(), HUGE_VAL)).problem,
               HasSubstr("lower --from"));
 }
 

@@ -8,8 +8,8 @@
 namespace ingot {
 namespace {
 
-using testing::five_prompts;
-using testing::sampled;
+using test::five_prompts;
+using test::sampled;
 
 constexpr SampleConfig kGreedy{.temperature = 0};
 constexpr SampleConfig kRandom{.temperature = 0.8f, .top_k = 20, .top_p = 0.95f};

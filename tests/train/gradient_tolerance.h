@@ -25,11 +25,11 @@ inline double gradient_tolerance(const RunConfig& c) {
   const double tokens = static_cast<double>(c.train.batch_size * c.train.grad_accum * c.model.context);
   if (c.precision.fp8.recipe != Fp8Recipe::kNone || c.head.precision == HeadPrecision::kFp8)
     return kF8e4m3 * std::sqrt(25);
-  const double f32 = testing::unit_roundoff(DType::f32) * std::sqrt(40 * tokens);
+  const double f32 = test::unit_roundoff(DType::f32) * std::sqrt(40 * tokens);
   double eps = 0;
   for (const DType dtype :
        {c.precision.compute, c.parallel.payload, c.parallel.payload_ends.value_or(c.parallel.payload)})
-    if (dtype != DType::f32) eps = std::max(eps, testing::unit_roundoff(dtype));
+    if (dtype != DType::f32) eps = std::max(eps, test::unit_roundoff(dtype));
   return std::max(f32, eps * std::sqrt(40));
 }
 
@@ -47,7 +47,7 @@ inline double loss_tolerance(const RunConfig& c, double fall) {
   const double error = gradient_tolerance(c);
   const double of_update = c.optimizer.rule.kind == "adamw8bit" ? std::sqrt(error / 8) : error;
   const DType loss = c.head.loss_dtype == LossDtype::kBf16 ? DType::bf16 : DType::f32;
-  return (error / std::sqrt(tokens) + fall * of_update) / 4 + 2 * 8 * testing::unit_roundoff(loss);
+  return (error / std::sqrt(tokens) + fall * of_update) / 4 + 2 * 8 * test::unit_roundoff(loss);
 }
 
 // Returns how far apart, relative to its size, rounding may take the norm of a gradient after some steps of a

@@ -7,7 +7,7 @@
 #include "ingot/train/generate.h"
 #include "ingot/train/trainer.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 
 inline std::vector<Generator::Prompt> five_prompts() {
   std::vector<Generator::Prompt> prompts{
@@ -32,4 +32,4 @@ inline std::vector<std::vector<TokenId>> sampled(Trainer& trainer, std::span<con
   return all;
 }
 
-}  // namespace ingot::testing
+}  // namespace ingot::test

@@ -35,7 +35,7 @@ TEST(Parity, TheWholeSpeedRunMatchesOneRank) {
   RunConfig config = llama();
   config.model.layers = 8;
   config.model.heads = config.model.kv_heads = 8;
-  config.model = testing::whole_speedrun_style(config.model);
+  config.model = test::whole_speedrun_style(config.model);
   config.optimizer.groups = {{.roles = {ParamRole::kScalar}, .lr = 0.02}};
   std::vector<ParallelConfig> layouts{replicas(),        shards(),
                                       shards(true),      sharing(4),

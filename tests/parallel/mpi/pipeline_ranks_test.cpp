@@ -42,7 +42,7 @@ ModelConfig gpt2() {
 // Its stages hand on the first block's input, outputs of earlier blocks and value embeddings.
 ModelConfig whole_speedrun() {
   ModelConfig c = llama();
-  c = testing::whole_speedrun_style(c);
+  c = test::whole_speedrun_style(c);
   c.mlp_only_layers = {3};
   return c.resolved();
 }

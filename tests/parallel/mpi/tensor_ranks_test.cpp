@@ -87,7 +87,7 @@ ModelConfig norms_after() {
 ModelConfig whole_speedrun() {
   ModelConfig c = llama();
   c.kv_heads = c.heads;
-  c = testing::whole_speedrun_style(c);
+  c = test::whole_speedrun_style(c);
   c.cap = {.kind = LogitCap::kSigmoid, .a = 30, .b = 0, .c = 7.5};
   return c.resolved();
 }

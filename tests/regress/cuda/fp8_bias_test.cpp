@@ -4,7 +4,7 @@
 #include "ingot/ops/cuda_fp8.h"
 #include "tests/cuda/on_device.h"
 
-namespace ingot::testing {
+namespace ingot::test {
 namespace {
 
 TEST(Fp8BiasRegression, F32ResultsAddTheBiasInF32) {
@@ -24,4 +24,4 @@ TEST(Fp8BiasRegression, F32ResultsAddTheBiasInF32) {
 }
 
 }  // namespace
-}  // namespace ingot::testing
+}  // namespace ingot::test

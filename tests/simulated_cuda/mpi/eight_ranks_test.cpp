@@ -27,11 +27,6 @@ RunConfig with_shared_heads(RunConfig c) {
   return c;
 }
 
-RunConfig without_masters(RunConfig c) {
-  c.precision = {.compute = DType::bf16, .master = Masters::kNone};
-  return c;
-}
-
 ParallelConfig layout_of(int dp, int fsdp, int pp, int tp) {
   ParallelConfig c;
   c.dp = dp;
@@ -42,22 +37,22 @@ ParallelConfig layout_of(int dp, int fsdp, int pp, int tp) {
   return c;
 }
 
-ParallelConfig three_axes() { return layout_of(1, 2, 2, 2); }
+ParallelConfig fsdp_stages_tensors() { return layout_of(1, 2, 2, 2); }
 ParallelConfig stages_of_replicas_of_shards() { return layout_of(2, 2, 2, 1); }
 ParallelConfig eight_shards() { return layout_of(1, 8, 1, 1); }
 ParallelConfig four_tensors_two_stages() { return layout_of(1, 1, 2, 4); }
 
 INSTANTIATE_TEST_SUITE_P(
     EightRanks, SimulatedLayout,
-    ::testing::Values(DeviceCase{"three_axes", broad(llama()), three_axes},
-                      DeviceCase{"three_axes_muon", with_f32_muon(gpt2()), three_axes},
-                      DeviceCase{"three_axes_stochastic", without_masters(broad(gpt2())), three_axes},
-                      DeviceCase{"stages_of_replicas_of_shards", broader(with_f32_muon(llama())),
-                                 stages_of_replicas_of_shards},
-                      DeviceCase{"eight_shards", with_f32_muon(llama()), eight_shards},
-                      DeviceCase{"four_tensors_two_stages", broad(gpt2()), four_tensors_two_stages},
-                      DeviceCase{"four_tensors_share_heads", with_shared_heads(broad(llama())),
-                                 four_tensors_two_stages}),
+    ::testing::Values(
+        DeviceCase{"fsdp_stages_tensors", broad(llama()), fsdp_stages_tensors},
+        DeviceCase{"fsdp_stages_tensors_muon", with_f32_muon(gpt2()), fsdp_stages_tensors},
+        DeviceCase{"fsdp_stages_tensors_stochastic", without_masters(broad(gpt2())), fsdp_stages_tensors},
+        DeviceCase{"stages_of_replicas_of_shards", broader(with_f32_muon(llama())),
+                   stages_of_replicas_of_shards},
+        DeviceCase{"eight_shards", with_f32_muon(llama()), eight_shards},
+        DeviceCase{"four_tensors_two_stages", broad(gpt2()), four_tensors_two_stages},
+        DeviceCase{"four_tensors_share_heads", with_shared_heads(broad(llama())), four_tensors_two_stages}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

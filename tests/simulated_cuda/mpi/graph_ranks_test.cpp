@@ -31,22 +31,10 @@ RunConfig rounded(RunConfig c) {
   c.parallel.bucket_mb = 1;
   return c;
 }
-RunConfig keeping_units(RunConfig c) {
-  c.parallel.keeps_units = true;
-  return c;
-}
-RunConfig in(RunConfig c, DType compute) {
-  c.precision.compute = compute;
-  return c;
-}
 // The loss scale, which is an argument of kernels, grows after every second step.
 RunConfig rescaling(RunConfig c) {
   c.precision.loss_scale.init = 1024;
   c.precision.loss_scale.growth_interval = 2;
-  return c;
-}
-RunConfig recomputing(RunConfig c) {
-  c.activations.policy = RecomputePolicy::kBlock;
   return c;
 }
 RunConfig with_fp8(RunConfig c) {

@@ -21,11 +21,6 @@ struct DeviceCase {
 };
 inline void PrintTo(const DeviceCase& c, std::ostream* out) { *out << c.name; }
 
-inline RunConfig in(RunConfig c, DType compute) {
-  c.precision.compute = compute;
-  return c;
-}
-
 inline RunConfig on_devices(RunConfig c, const ParallelConfig& layout) {
   c.parallel = layout;
   c.train.device = Device::kCuda;

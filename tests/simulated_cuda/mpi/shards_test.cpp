@@ -30,16 +30,8 @@ RunConfig with_feedback(RunConfig c) {
   c.parallel.has_error_feedback = true;
   return c;
 }
-RunConfig keeping_units(RunConfig c) {
-  c.parallel.keeps_units = true;
-  return c;
-}
 RunConfig with_f32_head(RunConfig c) {
   c.head.precision = HeadPrecision::kF32;
-  return c;
-}
-RunConfig without_masters(RunConfig c) {
-  c.precision = {.compute = DType::bf16, .master = Masters::kNone};
   return c;
 }
 RunConfig in_fp8(RunConfig c) {

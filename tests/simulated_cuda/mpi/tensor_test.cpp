@@ -7,7 +7,7 @@ namespace ingot {
 namespace {
 
 // Heads for four tensor-parallel ranks.
-RunConfig tiny(RunConfig c) {
+RunConfig four_heads(RunConfig c) {
   c = small(c, 2);
   c.model.heads = c.model.kv_heads = 4;
   return c;
@@ -21,11 +21,6 @@ RunConfig with_head(RunConfig c, HeadKind kind) {
   return c;
 }
 
-RunConfig without_masters(RunConfig c) {
-  c.precision = {.compute = DType::bf16, .master = Masters::kNone};
-  return c;
-}
-
 // One kv-head for all tensor-parallel ranks.
 RunConfig with_shared_heads(RunConfig c) {
   c.model.kv_heads = 1;
@@ -34,7 +29,7 @@ RunConfig with_shared_heads(RunConfig c) {
 }
 
 // The dims of every shard of two or four ranks are multiples of 16.
-RunConfig in_fp8(RunConfig c, Fp8Recipe recipe) {
+RunConfig wide_in_fp8(RunConfig c, Fp8Recipe recipe) {
   c = in(c, DType::bf16);
   c.model.width = 64;
   c.model.ffn = 128;
@@ -49,55 +44,49 @@ RunConfig with_fp8_head(RunConfig c, HeadKind kind, Fp8HeadScaling scaling) {
   return c;
 }
 
-// Matrices are large enough for 8-bit states.
-RunConfig in_8bit(RunConfig c) {
-  c.model.width = 64;
-  c.model.ffn = 128;
-  return with_8bit(c);
-}
-
 ParallelConfig sharing_tokens() { return sharing(4); }
 ParallelConfig sharing_heads_only() { return sharing(4, false); }
 
 INSTANTIATE_TEST_SUITE_P(
     Tensor, SimulatedLayout,
     ::testing::Values(
-        DeviceCase{"llama", tiny(llama()), sharing_tokens},
-        DeviceCase{"llama_whole_tokens", tiny(llama()), sharing_heads_only},
-        DeviceCase{"gpt2", tiny(gpt2()), sharing_tokens},
-        DeviceCase{"gpt2_whole_tokens", tiny(gpt2()), sharing_heads_only},
-        DeviceCase{"lion", tiny(with_rule(gpt2(), "lion")), sharing_tokens},
-        DeviceCase{"adafactor", tiny(with_rule(gpt2(), "adafactor")), sharing_tokens},
-        DeviceCase{"adafactor_of_shards", tiny(with_rule(llama(), "adafactor")), sharing_of_shards},
-        DeviceCase{"adamw8bit", in_8bit(tiny(llama())), sharing_tokens},
-        DeviceCase{"adamw8bit_of_shards", in_8bit(tiny(gpt2())), sharing_of_shards},
-        DeviceCase{"dense_head", with_head(tiny(gpt2()), HeadKind::kDense), sharing_tokens},
-        DeviceCase{"recompute_head", with_head(tiny(llama()), HeadKind::kRecompute), sharing_tokens},
-        DeviceCase{"adapters", with_adapters(tiny(llama())), sharing_tokens},
-        DeviceCase{"adapters_of_shards", with_adapters(tiny(gpt2())), sharing_of_shards},
-        DeviceCase{"bf16", in(tiny(llama()), DType::bf16), sharing_tokens},
-        DeviceCase{"f16", in(tiny(gpt2()), DType::f16), sharing_tokens},
-        DeviceCase{"stochastic", without_masters(tiny(llama())), sharing_tokens},
-        DeviceCase{"stochastic_of_shards", without_masters(tiny(gpt2())), sharing_of_shards},
-        DeviceCase{"fp8", in_fp8(tiny(llama()), Fp8Recipe::kTensorwise), sharing_tokens},
-        DeviceCase{"fp8_delayed", in_fp8(tiny(gpt2()), Fp8Recipe::kDelayed), sharing_tokens},
-        DeviceCase{"fp8_head", with_fp8_head(tiny(llama()), HeadKind::kChunked, Fp8HeadScaling::kCurrent),
+        DeviceCase{"llama", four_heads(llama()), sharing_tokens},
+        DeviceCase{"llama_whole_tokens", four_heads(llama()), sharing_heads_only},
+        DeviceCase{"gpt2", four_heads(gpt2()), sharing_tokens},
+        DeviceCase{"gpt2_whole_tokens", four_heads(gpt2()), sharing_heads_only},
+        DeviceCase{"lion", four_heads(with_rule(gpt2(), "lion")), sharing_tokens},
+        DeviceCase{"adafactor", four_heads(with_rule(gpt2(), "adafactor")), sharing_tokens},
+        DeviceCase{"adafactor_of_shards", four_heads(with_rule(llama(), "adafactor")), sharing_of_shards},
+        DeviceCase{"adamw8bit", in_8bit(four_heads(llama())), sharing_tokens},
+        DeviceCase{"adamw8bit_of_shards", in_8bit(four_heads(gpt2())), sharing_of_shards},
+        DeviceCase{"dense_head", with_head(four_heads(gpt2()), HeadKind::kDense), sharing_tokens},
+        DeviceCase{"recompute_head", with_head(four_heads(llama()), HeadKind::kRecompute), sharing_tokens},
+        DeviceCase{"adapters", with_adapters(four_heads(llama())), sharing_tokens},
+        DeviceCase{"adapters_of_shards", with_adapters(four_heads(gpt2())), sharing_of_shards},
+        DeviceCase{"bf16", in(four_heads(llama()), DType::bf16), sharing_tokens},
+        DeviceCase{"f16", in(four_heads(gpt2()), DType::f16), sharing_tokens},
+        DeviceCase{"stochastic", without_masters(four_heads(llama())), sharing_tokens},
+        DeviceCase{"stochastic_of_shards", without_masters(four_heads(gpt2())), sharing_of_shards},
+        DeviceCase{"fp8", wide_in_fp8(four_heads(llama()), Fp8Recipe::kTensorwise), sharing_tokens},
+        DeviceCase{"fp8_delayed", wide_in_fp8(four_heads(gpt2()), Fp8Recipe::kDelayed), sharing_tokens},
+        DeviceCase{"fp8_head",
+                   with_fp8_head(four_heads(llama()), HeadKind::kChunked, Fp8HeadScaling::kCurrent),
                    sharing_tokens},
         DeviceCase{"fp8_head_static",
-                   with_fp8_head(tiny(gpt2()), HeadKind::kRecompute, Fp8HeadScaling::kStatic),
+                   with_fp8_head(four_heads(gpt2()), HeadKind::kRecompute, Fp8HeadScaling::kStatic),
                    sharing_tokens},
-        DeviceCase{"shared_heads", with_shared_heads(tiny(llama())), sharing_tokens},
-        DeviceCase{"shared_heads_of_shards", with_shared_heads(tiny(llama())), sharing_of_shards},
-        DeviceCase{"shared_heads_adafactor", with_shared_heads(tiny(with_rule(llama(), "adafactor"))),
+        DeviceCase{"shared_heads", with_shared_heads(four_heads(llama())), sharing_tokens},
+        DeviceCase{"shared_heads_of_shards", with_shared_heads(four_heads(llama())), sharing_of_shards},
+        DeviceCase{"shared_heads_adafactor", with_shared_heads(four_heads(with_rule(llama(), "adafactor"))),
                    sharing_tokens},
-        DeviceCase{"shared_heads_adamw8bit", with_shared_heads(in_8bit(tiny(llama()))), sharing_tokens},
-        DeviceCase{"replicas", tiny(llama()), [] { return sharing(2); }},
-        DeviceCase{"shards", tiny(gpt2()), sharing_of_shards}),
+        DeviceCase{"shared_heads_adamw8bit", with_shared_heads(in_8bit(four_heads(llama()))), sharing_tokens},
+        DeviceCase{"replicas", four_heads(llama()), [] { return sharing(2); }},
+        DeviceCase{"shards", four_heads(gpt2()), sharing_of_shards}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // A block of 256 elements has one scale, even if several ranks hold its elements.
 TEST_F(SimulatedLayout, TensorParallelRanksHaveTheSameScalesOf8BitStates) {
-  RunConfig config = in_8bit(tiny(llama()));
+  RunConfig config = in_8bit(four_heads(llama()));
   config.parallel = sharing_tokens();
   config.train.device = Device::kCuda;
   Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
