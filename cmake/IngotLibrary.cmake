@@ -48,7 +48,7 @@ set(INGOT_KERNEL_CALLERS
     ingot/run/peak.cpp
     ingot/train/generate.cpp
     ingot/train/pass_runner.cpp
-    ingot/train/step_result_ring.cpp
+    ingot/train/step_results.cpp
     ingot/train/trainer_step.cpp)
 
 # ingot_device_twins(VARIABLE) sets the list of files that tests/simulated_cuda compiles once more.

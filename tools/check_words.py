@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RETIRED = {
     "Box": "Rect", "ParamPiece": "ParamShard", "ParamPart": "TensorSlice", "DataShare": "DataShard",
     "TensorShare": "TensorParallel", "SharedUpdate": "UpdateComm", "OwnUpdate": "LocalUpdate", "MeshUpdate": "DistributedMuon",
-    "Holders": "Replicas", "Keepers": "ReplicaScope", "sharers": "shard_group", "LateSteps": "StepResultRing",
+    "Holders": "Replicas", "Keepers": "ReplicaScope", "sharers": "shard_group", "LateSteps": "StepResults",
     "can_give": "can_submit", "read_given": "collect", "judge_step": "check_step", "row_parts": "fused_rows",
 }
 # Patterns that comments must not contain, and what to do about each.

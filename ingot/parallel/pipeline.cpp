@@ -8,7 +8,7 @@
 #include "ingot/comm/device_group.h"
 #include "ingot/core/copy.h"
 #include "ingot/core/error.h"
-#include "ingot/train/step_result_ring.h"
+#include "ingot/train/step_results.h"
 
 namespace ingot {
 namespace {
@@ -172,7 +172,7 @@ LossSums Pipeline::forward_pass(const PipelineOp& op, const ExecutorStep& step) 
 }
 
 // On a device the last stage has the losses there.
-void Pipeline::bring_back(const Tensor& sums, int chunk, StepResultRing* results, Stream& stream) {
+void Pipeline::bring_back(const Tensor& sums, int chunk, StepResults* results, Stream& stream) {
   if (!is_last(stage(chunk))) return;
   if (results)
     results->add(sums, stream);
@@ -249,12 +249,11 @@ bool Pipeline::run(const ExecutorStep& step) {
   INGOT_CHECK(step.micros <= config_.shape.micros && step.only < step.micros && step.grad_scale != 0,
               "Pipeline::run: {} micro-batches, at most {}", step.micros, config_.shape.micros);
   const std::vector<PipelineOp> list = list_for(step);
-  feed_.begin_step(step.steps_in_flight);
-  clock_.begin_step(step.steps_in_flight);
+  feed_.begin_step(step.slot);
+  clock_.begin_step(step.slot);
   runner_.begin_step(step);
   read_.clear();
   is_direct_ = waits_for_nothing(step);
-  is_asynchronous_ = step.results != nullptr;
   has_checked_loss_ = step.checked_tokens > 0;
   expect(activations_, Kind::kReceiveActivation, list);
   expect(gradients_, Kind::kReceiveGradient, list);
@@ -273,21 +272,15 @@ void Pipeline::wait_for_sends() {
     }
 }
 
-// Reports the times of the oldest step in flight.
-void Pipeline::report() {
-  const StageClock::Times times = clock_.take();
+void Pipeline::report(size_t slot) {
+  const StageClock::Times times = clock_.times(slot);
   pipeline_->wait_s = times.wait_s;
   pipeline_->step_s = times.step_s;
 }
 
 // The last rank holds the head and broadcasts the checked loss.
 LossSums Pipeline::losses(Stream& stream) {
-  if (is_asynchronous_) {
-    report();
-    return {};
-  }
   for (const LossSums& micro : feed_.receive(stream)) sums_.add(micro);
-  report();
   if (!has_checked_loss_) return sums_;
   RawLoss& raw = sums_.raw;
   std::array<double, 3> numbers{raw.ce, raw.objective, raw.trained};

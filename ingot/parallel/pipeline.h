@@ -50,6 +50,7 @@ class Pipeline final : public Executor {
 
   bool run(const ExecutorStep& step) override;
   LossSums losses(Stream& stream) override;
+  void report(size_t slot) override;
   LossSums forward(LayerContext& ctx, const Batch& batch) override;
   void infer(LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
              const Tensor& logits) override;
@@ -112,12 +113,11 @@ class Pipeline final : public Executor {
   void post(Link& link);
   void take(Link& link, const Tensor& t, Stream& stream);
   Pending send(const Link& link, const Tensor& t);
-  void bring_back(const Tensor& sums, int chunk, StepResultRing* results, Stream& stream);
+  void bring_back(const Tensor& sums, int chunk, StepResults* results, Stream& stream);
   LossSums perform(const PipelineOp& op, const ExecutorStep& step);
   LossSums forward_pass(const PipelineOp& op, const ExecutorStep& step);
   void backward_pass(const PipelineOp& op, const ExecutorStep& step);
   void wait_for_sends();
-  void report();
 
   const Transformer& model_;
   PipelineConfig config_;
@@ -132,7 +132,7 @@ class Pipeline final : public Executor {
   Link activations_, gradients_;  // groups of their own, because messages within one group keep their order
   // The next members belong to the current step, or the last one.
   std::vector<MicroBatch> read_;  // the micro-batches that passes have needed so far
-  bool is_direct_ = false, is_asynchronous_ = false, has_checked_loss_ = false;
+  bool is_direct_ = false, has_checked_loss_ = false;
   LossSums sums_;          // what the step added for the units on this rank
   int64_t evaluated_ = 0;  // micro-batches evaluated since construction
 };

@@ -4,25 +4,24 @@
 
 namespace ingot {
 
-void StageClock::begin_step(size_t in_flight) {
-  ++begun_;
-  in_flight_ = in_flight + 1;
-  Step& step = current();
+void StageClock::begin_step(size_t slot) {
+  current_ = slot;
+  Step& step = steps_[slot];
   step.points = 0;
   step.on_host.clear();
   step.waits.clear();
   now();
 }
 
-void StageClock::begin_wait() { current().waits.emplace_back(now(), 0); }
+void StageClock::begin_wait() { steps_[current_].waits.emplace_back(now(), 0); }
 
-void StageClock::end_wait() { current().waits.back().second = now(); }
+void StageClock::end_wait() { steps_[current_].waits.back().second = now(); }
 
-void StageClock::end_step() { current().end = now(); }
+void StageClock::end_step() { steps_[current_].end = now(); }
 
 // Records a point in time of the current step and returns its number.
 size_t StageClock::now() {
-  Step& step = current();
+  Step& step = steps_[current_];
   if constexpr (kHasCuda) {
     if (stream_.device == Device::kCuda && stream_.backing == Backing::kMemory) {
       if (step.points == step.on_device.size()) step.on_device.push_back(std::make_shared<cuda::Event>());
@@ -41,11 +40,8 @@ double StageClock::seconds(const Step& step, size_t from, size_t to) {
   return std::chrono::duration<double>(step.on_host[to] - step.on_host[from]).count();
 }
 
-StageClock::Times StageClock::take() {
-  INGOT_CHECK(in_flight_ > 0, "StageClock: the times of {} steps were taken, {} have begun", begun_ + 1,
-              begun_);
-  const Step& step = steps_[(begun_ - in_flight_) % steps_.size()];
-  --in_flight_;
+StageClock::Times StageClock::times(size_t slot) const {
+  const Step& step = steps_[slot];
   Times times{.step_s = seconds(step, 0, step.end)};
   for (const auto& [from, to] : step.waits) times.wait_s += seconds(step, from, to);
   return times;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ingot/core/stream.h"
+#include "ingot/train/executor.h"
 
 namespace ingot {
 
@@ -21,8 +22,8 @@ class StageClock {
   // Borrows the stream, on which the steps run.
   explicit StageClock(Stream& stream) : stream_(stream) {}
 
-  // in_flight: earlier steps whose times were not taken and will be (at most one).
-  void begin_step(size_t in_flight);
+  // slot: ExecutorStep::slot.
+  void begin_step(size_t slot);
   void begin_wait();
   void end_wait();
   void end_step();
@@ -30,9 +31,8 @@ class StageClock {
   struct Times {
     double step_s = 0, wait_s = 0;
   };
-  // Returns the times of the oldest step in flight. REQUIRES: there is one, and the stream has passed its
-  // end.
-  Times take();
+  // Returns the times of the step in a slot. REQUIRES: the stream has passed its end.
+  Times times(size_t slot) const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -44,13 +44,12 @@ class StageClock {
     size_t points = 0, end = 0;
     std::vector<std::pair<size_t, size_t>> waits = {};
   };
-  Step& current() { return steps_[(begun_ - 1) % steps_.size()]; }
   size_t now();
   static double seconds(const Step& step, size_t from, size_t to);
 
   Stream& stream_;
-  std::array<Step, 2> steps_;  // this one and the one before, which may not have ended
-  size_t begun_ = 0, in_flight_ = 0;
+  std::array<Step, kStepSlots> steps_;
+  size_t current_ = 0;  // slot of the step that is being measured
 };
 
 }  // namespace ingot

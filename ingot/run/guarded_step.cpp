@@ -9,8 +9,8 @@ namespace ingot {
 
 bool GuardedStep::make(bool may_abandon) {
   pass_excluded_samples();
-  Submitted step{.line = {.at = run_.position(), .begin = RunState::Clock::now()}};
-  const RunPosition& at = step.line.at;
+  StepLine line{.at = run_.position(), .begin = RunState::Clock::now()};
+  const RunPosition& at = line.at;
   StepOrder order{.micros = run_.plan.micro_batches(at), .inputs = run_.plan.inputs(at)};
   order.inputs.wants_stats =
       run_.config.train.stats_every > 0 && (at.step + 1) % run_.config.train.stats_every == 0;
@@ -22,22 +22,18 @@ bool GuardedStep::make(bool may_abandon) {
   if (depth == 0 && !drain()) return false;
   order.is_asynchronous = depth > 0;
   order.is_told_to_end = may_abandon ? &run_.is_interrupted : nullptr;
-  step.is_asynchronous = order.is_asynchronous;
-  step.order = order;
-  step.first_sample = run_.loader.position();
-  step.wants_stats = order.inputs.wants_stats;
   begin_time_limit(order.micros);
   run_.log.begin_step(run_.trainer.trace());
   run_.trainer.submit(run_.loader, order);
-  if (step.is_asynchronous) end_line(step.line);
-  submitted_.push_back(std::move(step));
-  while (submitted_.size() > depth)
+  if (order.is_asynchronous) end_line(line);
+  lines_.push_back(std::move(line));
+  while (lines_.size() > depth)
     if (!collect()) return false;
   return true;
 }
 
 bool GuardedStep::drain() {
-  while (!submitted_.empty())
+  while (!lines_.empty())
     if (!collect()) return false;
   return true;
 }
@@ -62,33 +58,33 @@ void GuardedStep::end_line(StepLine& line) {
 // Collects the oldest step in flight and makes its update. Returns false if the batch was skipped or the run
 // is back before an earlier step.
 bool GuardedStep::collect() {
-  Submitted step = std::move(submitted_.front());
-  submitted_.pop_front();
-  StepLine& line = step.line;
+  StepLine line = std::move(lines_.front());
+  lines_.pop_front();
   const int64_t number = line.at.step + 1;
   StepResult result = run_.trainer.collect(run_.loader);
-  if (result.is_abandoned) {
+  if (result.step.is_abandoned) {
     run_.console.line(fmt::format("step {} was abandoned before its update", number));
     return false;
   }
-  const bool is_back = result.is_repeated && !submitted_.empty();  // before the steps after this one
+  const bool is_back = result.is_repeated && !lines_.empty();  // before the steps after this one
   if (result.is_repeated) {
     // In f16 the loss scale is lowered this way, and the guard reports it.
     if (run_.config.precision.compute != DType::f16)
       run_.console.warning(fmt::format(
           "step {}: its losses or gradients are not finite{}; it changed nothing and is made again", number,
           is_back ? " (read one step later)" : ""));
-    submitted_.clear();
+    lines_.clear();
     line.phases.clear();
   }
-  if (!step.is_asynchronous) saver_.wait_until_copied();
+  const StepOrder order = result.step.order;
+  if (!order.is_asynchronous) saver_.wait_until_copied();
   // Before the guard judges it: a changed bit may be why it is not finite, and no fault of the batch. A state
   // that was copied for a checkpoint during this step is compared once more, before the checkpoint is
   // committed.
-  if (!step.is_asynchronous && !is_state_sound(result.non_finite || saver_.is_writing_this_step()))
+  if (!order.is_asynchronous && !is_state_sound(result.non_finite || saver_.is_writing_this_step()))
     return false;
-  if (!step.is_asynchronous && !result.non_finite && watch_.is_verified(line.at.step))
-    result = verified(result, step);
+  if (!order.is_asynchronous && !result.non_finite && watch_.is_verified(line.at.step))
+    result = verified(result, line.at);
   const Verdict verdict = run_.guard.judge(result);
   if (verdict.event == "spike" && !is_state_sound(true)) return false;
   if (!verdict.event.empty()) run_.log_event(verdict.event, verdict.reason, number, line.at);
@@ -105,7 +101,7 @@ bool GuardedStep::collect() {
   reporter_.report(result, line);
   run_.time_limit.end(reporter_.last_step_s());
   saver_.weights_were_used(line.at.step);
-  if (step.wants_stats) run_.log.write_params(run_.steps_done(), run_.trainer.stats());
+  if (order.inputs.wants_stats) run_.log.write_params(run_.steps_done(), run_.trainer.stats());
   return !is_back;
 }
 
@@ -138,26 +134,26 @@ bool GuardedStep::is_state_sound(bool is_saving) {
 }
 
 // Computes the gradients of a step again until two results agree, and returns the result of the last time.
-StepResult GuardedStep::verified(const StepResult& first, const Submitted& step) {
+StepResult GuardedStep::verified(const StepResult& first, const RunPosition& at) {
+  StepOrder order = first.step.order;
+  order.is_told_to_end = nullptr;
   StepResult result = first;
   std::string difference;
   constexpr int kMost = 4;
   for (int time = 2; time <= kMost; ++time) {
     watch_.keep_gradients(result.loss);
     run_.trainer.discard();
-    run_.loader.seek(step.first_sample);
-    StepOrder order = step.order;
-    order.is_told_to_end = nullptr;
+    run_.loader.seek(first.step.first_sample);
     run_.trainer.submit(run_.loader, order);
     result = run_.trainer.collect(run_.loader);
     if (watch_.has_same_gradients(result.loss, difference)) return result;
     const std::string text = fmt::format("{}, although nothing else did", difference);
-    run_.log_event("corruption", text, step.line.at.step + 1, step.line.at);
-    run_.console.warning(fmt::format("step {}: {}; computing again", step.line.at.step + 1, text));
+    run_.log_event("corruption", text, at.step + 1, at);
+    run_.console.warning(fmt::format("step {}: {}; computing again", at.step + 1, text));
   }
   fail(ErrorKind::kNumerics,
        "step {}: {}, each time that the step was computed: the processor or memory of that rank is faulty",
-       step.line.at.step + 1, difference);
+       at.step + 1, difference);
 }
 
 void GuardedStep::reject(const Verdict& verdict, const RunPosition& at) {

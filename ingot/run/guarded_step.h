@@ -29,13 +29,6 @@ class GuardedStep {
   bool drain();
 
  private:
-  struct Submitted {
-    StepLine line;
-    bool is_asynchronous = false, wants_stats = false;
-    StepOrder order = {};
-    int64_t first_sample = 0;
-  };
-
   void pass_excluded_samples();
   void begin_time_limit(int64_t micro_batches);
   bool collect();
@@ -44,7 +37,7 @@ class GuardedStep {
   void roll_back(const Verdict& verdict, const RunPosition& at);
   void go_back();
   bool is_state_sound(bool is_saving);
-  StepResult verified(const StepResult& first, const Submitted& step);
+  StepResult verified(const StepResult& first, const RunPosition& at);
 
   RunState& run_;
   RunSaver& saver_;
@@ -52,7 +45,7 @@ class GuardedStep {
   StateWatch watch_;
   int corruptions_ = 0;  // found since furthest_step_ last grew
   int64_t furthest_step_ = 0;
-  std::deque<Submitted> submitted_;  // the steps in flight, oldest first
+  std::deque<StepLine> lines_;  // those of the trainer's steps in flight, oldest first
 };
 
 }  // namespace ingot

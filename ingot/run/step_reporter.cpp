@@ -78,7 +78,7 @@ std::vector<MetricsField> StepReporter::fields(const StepResult& result, const S
                                       {"step_tokens", at.step_tokens},
                                       {"step_ms", report.step_ms},
                                       {"tokens_per_s", report.tokens_per_s},
-                                      {"loader_wait_ms", result.wait_s * 1e3}};
+                                      {"loader_wait_ms", result.step.wait_s * 1e3}};
   if (const std::optional<double> rise = run_.guard.norm_rise()) fields.emplace_back("norm_rise", *rise);
   if (report.mfu) fields.emplace_back("mfu", *report.mfu);
   if (const auto& pipeline = run_.trainer.layout().executor->pipeline()) {

@@ -34,13 +34,14 @@ void DeviceFeed::lay_out(Buffers& buffers, const BatchShape& shape, int64_t micr
   buffers.place = buffers.device.alloc(DType::i64, {kDropoutPlace});
   buffers.batches.clear();
   buffers.sums.clear();
-  for (int64_t i = 0; i < 2 * micros; ++i) buffers.batches.push_back(make_batch(buffers.pinned, shape));
+  for (size_t i = 0; i < kStepSlots * static_cast<size_t>(micros); ++i)
+    buffers.batches.push_back(make_batch(buffers.pinned, shape));
   for (int64_t i = 0; i < micros; ++i)
     buffers.sums.push_back(buffers.pinned.alloc(DType::u8, {1 + kCheckSums, kLossTotalsBytes}));
 }
 
 DeviceFeed::DeviceFeed(Device device, const BatchShape& shape, int64_t micros, Backing backing)
-    : device_(device) {
+    : device_(device), micros_(static_cast<size_t>(micros)) {
   if (!is_on_device()) return;
   Buffers plan{.device = Arena("batch", Memory::kDevice),
                .pinned = Arena("batches of the host", Memory::kPinned)};
@@ -52,20 +53,18 @@ DeviceFeed::DeviceFeed(Device device, const BatchShape& shape, int64_t micros, B
   received_.reserve(static_cast<size_t>(micros));
 }
 
-void DeviceFeed::begin_step(size_t steps_in_flight) {
-  INGOT_CHECK(steps_in_flight <= 1, "DeviceFeed: {} steps are in flight", steps_in_flight);
-  passed_ = std::max(passed_, steps_in_flight == 0 ? sent_ : step_begin_);
-  step_begin_ = sent_;
-  brought_ = 0;
+void DeviceFeed::begin_step(size_t slot) {
+  begin_ = slot * micros_;
+  sent_ = brought_ = 0;
 }
 
 MicroBatch DeviceFeed::send(const Batch& batch, Stream& stream) {
   if (!is_on_device()) return {batch.tokens, batch.targets, batch.doc_start};
-  if (sent_ - passed_ == buffers_->batches.size()) {  // no slot is free before the copies are done
+  if (sent_ == micros_) {  // none is free before the copies are done
     synchronize(stream);
-    passed_ = sent_;
+    sent_ = 0;
   }
-  const MicroBatch& slot = buffers_->batches[sent_++ % buffers_->batches.size()];
+  const MicroBatch& slot = buffers_->batches[begin_ + sent_++];
   const auto pass = [&](const Tensor& to, const Tensor& through, const Tensor& from) {
     if (!to) return;
     std::memcpy(through.data, from.data, from.bytes());
@@ -99,7 +98,7 @@ Tensor DeviceFeed::send_first_rows(const Tensor& slot, const Tensor& doc_start, 
 
 void DeviceFeed::bring_back(const Tensor& sums, Stream& stream) {
   if (!is_on_device()) return;
-  INGOT_CHECK(brought_ < buffers_->sums.size(), "DeviceFeed: {} micro-batches are under way", brought_);
+  INGOT_CHECK(brought_ < buffers_->sums.size(), "DeviceFeed: {} micro-batches are in flight", brought_);
   copy(buffers_->sums[brought_++], sums, stream);
 }
 
@@ -108,8 +107,7 @@ std::span<const LossSums> DeviceFeed::receive(Stream& stream) {
   if (!is_on_device()) return received_;
   synchronize(stream);
   for (size_t i = 0; i < brought_; ++i) received_.push_back(read_sums(buffers_->sums[i]));
-  passed_ = sent_;
-  brought_ = 0;
+  sent_ = brought_ = 0;
   return received_;
 }
 

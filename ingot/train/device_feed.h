@@ -11,6 +11,7 @@
 #include "ingot/core/arena.h"
 #include "ingot/data/loader.h"
 #include "ingot/nn/transformer.h"
+#include "ingot/train/executor.h"
 
 namespace ingot {
 
@@ -19,9 +20,8 @@ class DeviceFeed {
   // micros: micro-batches per step.
   DeviceFeed(Device device, const BatchShape& shape, int64_t micros, Backing backing = Backing::kMemory);
 
-  // Called before the first batch of a step. steps_in_flight: the number of steps before it that the stream
-  // may still be working on (at most one); it has finished all others.
-  void begin_step(size_t steps_in_flight);
+  // Called before the first batch of a step. slot: ExecutorStep::slot.
+  void begin_step(size_t slot);
 
   // Returns the batch in the stream's memory, valid until the next call. The caller may reuse the
   // loader's memory. Its first_rows, on a device, have room for a power of two of documents (or for as many
@@ -48,7 +48,7 @@ class DeviceFeed {
     Arena device, pinned;
     MicroBatch there = {};
     Tensor place = {};
-    std::vector<MicroBatch> batches = {};  // pinned ring of slots: twice the micro-batches of a step
+    std::vector<MicroBatch> batches = {};  // pinned, one per micro-batch of each of kStepSlots steps
     std::vector<Tensor> sums = {};         // pinned, one slot per micro-batch
   };
   // Sends the first rows of the documents through `slot`, and returns them on the device.
@@ -58,10 +58,10 @@ class DeviceFeed {
   Device device_;
   std::optional<Buffers> buffers_;
   std::vector<LossSums> received_;
-  size_t sent_ = 0, passed_ = 0;  // batches sent, and those that the stream has finished with
-  size_t step_begin_ = 0;         // batches sent before the current step
-  size_t brought_ = 0;            // slots of sums in use
-  int64_t documents_ = 0;         // that first_rows have room for
+  size_t micros_;
+  size_t begin_ = 0, sent_ = 0;  // the first of the step's batches, and those that the stream may read
+  size_t brought_ = 0;           // slots of sums in use
+  int64_t documents_ = 0;        // that first_rows have room for
 };
 
 }  // namespace ingot

@@ -16,7 +16,11 @@
 
 namespace ingot {
 
-class StepResultRing;  // train/step_result_ring.h
+class StepResults;  // train/step_results.h
+
+// The most steps in flight at one time. Each has a slot of its own, 0 <= slot < kStepSlots, in whatever keeps
+// data of a step until the step is collected.
+inline constexpr size_t kStepSlots = 2;
 
 // ExecutorStep has the inputs of a step's passes.
 struct ExecutorStep {
@@ -35,8 +39,8 @@ struct ExecutorStep {
   // If set, asked between two micro-batches; true abandons the step. A pipeline does not ask.
   std::function<bool()> must_end = {};
   // On a device: where the losses of an asynchronous step go; null for a step that the host waits for.
-  StepResultRing* results = nullptr;
-  size_t steps_in_flight = 0;  // asynchronous steps submitted before this one and not collected yet
+  StepResults* results = nullptr;
+  size_t slot = 0;  // REQUIRES: the stream has passed the last step that had it
 };
 
 // The figures of the last step in a pipeline that the host knows.
@@ -56,15 +60,16 @@ class Executor {
   // submits them. Returns false if the step was abandoned.
   virtual bool run(const ExecutorStep& step) = 0;
   // Returns the losses of the last run for the units on this rank; the checked tokens' losses are the same
-  // on every rank. On a device it waits for the stream. After an asynchronous step, whose losses are in
-  // step.results, a pipeline only makes the report of the oldest step that was not reported. REQUIRES: the
-  // stream has passed that step.
+  // on every rank. On a device it waits for the stream. REQUIRES: step.results was null.
   virtual LossSums losses(Stream& stream) = 0;
   // Returns the losses of a batch for the units on this rank, without gradients. Waits for the stream.
   virtual LossSums forward(LayerContext& ctx, const Batch& batch) = 0;
   // Same as Transformer::infer; every rank gets the logits.
   virtual void infer(LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
                      const Tensor& logits) = 0;
+
+  // Makes the times of the step in a slot those of pipeline(). REQUIRES: the stream has passed the step.
+  virtual void report(size_t /*slot*/) {}
 
   const RecomputePlan& recompute() const { return recompute_; }
   // The memory of one micro-batch for each part of the model that this rank runs by itself: the chunks of a

@@ -4,7 +4,7 @@
 
 #include "ingot/core/trace.h"
 #include "ingot/train/recompute_choice.h"
-#include "ingot/train/step_result_ring.h"
+#include "ingot/train/step_results.h"
 
 namespace ingot {
 
@@ -31,7 +31,7 @@ void LocalExecutor::set_recompute(const RecomputePlan& plan, size_t least_slot_b
 
 bool LocalExecutor::run(const ExecutorStep& step) {
   const GraphUse& use = config_.graphs;
-  feed_.begin_step(step.steps_in_flight);
+  feed_.begin_step(step.slot);
   runner_.begin_step(step);
   sums_ = {};
   const int64_t first = std::max<int64_t>(step.only, 0), end = step.only < 0 ? step.micros : step.only + 1;

@@ -74,10 +74,10 @@ Trainer::Trainer(const RunConfig& config, Layout layout)
     state_.fp8.hold_weights(layout_.model->fp8_weights(), stream);
   if (can_judge_on_device())
     results_.emplace(layout_.data_shard.micros(config.train.grad_accum),
-                     StepResultRing::Ranks{.count = config.parallel.ranks(),
-                                           .group = layout_.step_group,
-                                           .counts_squares = layout_.mesh->place.replica == 0,
-                                           .counts_losses = layout_.mesh->place.tp_rank == 0},
+                     StepResults::Ranks{.count = config.parallel.ranks(),
+                                        .group = layout_.step_group,
+                                        .counts_squares = layout_.mesh->place.replica == 0,
+                                        .counts_losses = layout_.mesh->place.tp_rank == 0},
                      stream.backing);
   if (stream.backing == Backing::kAddresses) return;
   stream.trace = &trace_;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,7 +24,7 @@
 #include "ingot/train/layout.h"
 #include "ingot/train/loss_watch.h"
 #include "ingot/train/non_finite.h"
-#include "ingot/train/step_result_ring.h"
+#include "ingot/train/step_results.h"
 
 namespace ingot {
 
@@ -45,23 +46,34 @@ struct StepOrder {
   const std::atomic<bool>* is_told_to_end = nullptr;
 };
 
+// SubmittedStep is what the host keeps of a submitted step until it is collected; going back to the start of
+// a step needs no more. Everything else that belongs to a step in flight lies in its slot
+// (ExecutorStep::slot).
+struct SubmittedStep {
+  StepOrder order = {};
+  int64_t first_sample = 0;
+  LossScaler::State scaler = {};  // state before the step
+  size_t slot = 0;
+  double wait_s = 0;          // seconds spent waiting for the loader
+  bool is_abandoned = false;  // stopped between two micro-batches
+};
+
 struct StepResult {
+  SubmittedStep step;                   // if it was abandoned, the other fields have no meaning
   double loss = 0;                      // mean over the counted tokens of the global batch, nats
   double top1 = 0;                      // fraction of the counted tokens whose target has the largest logit
   double grad_norm = 0;                 // before clipping
   double clip = 1;                      // factor applied to the gradient by global-norm clipping
   int64_t tokens = 0;                   // predicted tokens
-  double wait_s = 0;                    // seconds spent waiting for the loader
   double grad_correction = 1;           // turns the gradient into the mean over counted tokens, unscaled
   double loss_scale = 1;                // loss scale of these gradients
   std::optional<double> lowered_scale;  // the next loss scale, if these gradients overflowed; no update
   std::optional<NonFinite> non_finite;
-  bool is_abandoned = false;  // stopped between two micro-batches; the other fields have no meaning then
-  bool is_updated = false;    // the device has made the update
-  bool is_repeated = false;   // made again, synchronously, because the asynchronous step was not finite
-  RawLoss raw;                // loss of the tokens checked in this step
-  Fp8Stats fp8;               // counts of all casts to FP8
-  double head_filtered = 0;   // fraction of the head's tiles that were skipped
+  bool is_updated = false;   // the device has made the update
+  bool is_repeated = false;  // made again, synchronously, because the asynchronous step was not finite
+  RawLoss raw;               // loss of the tokens checked in this step
+  Fp8Stats fp8;              // counts of all casts to FP8
+  double head_filtered = 0;  // fraction of the head's tiles that were skipped
 };
 
 // TrainingState is what a step changes in addition to the weights. Checkpoints hold it.
@@ -134,33 +146,25 @@ class Trainer {
   Trace& trace() { return trace_; }
 
  private:
-  struct Submitted {
-    StepOrder order;
-    int64_t first_sample = 0;
-    LossScaler::State scaler = {};  // state before the step
-    double wait_s = 0;
-    bool is_abandoned = false;
-  };
-
   LayerContext context(float dropout_p, int64_t first_row);
   ExecutorStep executor_step(Loader& loader, int64_t micros);
   double expected_tokens(int64_t micros) const;
   int64_t checked_tokens() const;
   bool can_judge_on_device() const;
   bool is_any_rank_told(const std::atomic<bool>& is_told_to_end);
-  void submit_update(const StepOrder& order);
-  StepResult collect_synchronous(Loader& loader, const Submitted& step);
-  void rewind(Loader& loader, const Submitted& first, int64_t steps);
-  StepResult totals(const LossSums& sums, const Submitted& step);
-  StepResult result_of(const LossTotals& sums, const Submitted& step) const;
+  void submit_update(const SubmittedStep& step);
+  StepResult collect_synchronous(Loader& loader, const SubmittedStep& step);
+  void rewind(Loader& loader);
+  StepResult totals(const LossSums& sums, const SubmittedStep& step);
+  StepResult result_of(const LossTotals& sums, const SubmittedStep& step) const;
   double grad_norm();
   void reduce_amaxes();
   bool has_overflowed(const StepResult& result);
   // trainer_non_finite.cpp:
   LossSums run_alone(Loader& loader, int64_t micro, int64_t micros,
                      const std::function<void(const Transformer::Saved&)>& after_forward = {});
-  NonFinite find_bad_loss(Loader& loader, const Submitted& step);
-  NonFinite find_bad_gradient(Loader& loader, const Submitted& step);
+  NonFinite find_bad_loss(Loader& loader, const SubmittedStep& step);
+  NonFinite find_bad_gradient(Loader& loader, const SubmittedStep& step);
 
   RunConfig config_;
   Trace trace_;
@@ -170,16 +174,15 @@ class Trainer {
   std::unique_ptr<ForwardCheck> forward_check_;  // null if the check does not apply
   Arena scratch_;
   LossWatch loss_watch_;
-  std::optional<StepResultRing> results_;  // nullopt if no step can be asynchronous
+  std::optional<StepResults> results_;  // nullopt if no step can be asynchronous
   // The captured update of asynchronous steps, whose arguments are replaced every step. shared_ptr, because
   // builds without CUDA cannot destroy a Graph.
   std::shared_ptr<cuda::Graph> update_graph_;
-  bool has_updated_ = false;          // true once an update has run
-  std::vector<Submitted> submitted_;  // steps in flight, oldest first
-  StepInputs inputs_ = {};            // of the step collected last
-  int64_t window_ = 0;                // the StepInputs::window of passes that are made now
-  double clip_ = 1;                   // factor applied by clipping in the last update
-  std::vector<double> amaxes_ = {};   // amaxes of FP8 tensors, while ranks reduce them
+  bool has_updated_ = false;             // true once an update has run
+  std::deque<SubmittedStep> submitted_;  // steps in flight, oldest first; at most kStepSlots
+  int64_t window_ = 0;                   // the StepInputs::window of passes that are made now
+  double clip_ = 1;                      // factor applied by clipping in the last update
+  std::vector<double> amaxes_ = {};      // amaxes of FP8 tensors, while ranks reduce them
 };
 
 }  // namespace ingot

@@ -21,7 +21,7 @@ LossSums Trainer::run_alone(Loader& loader, int64_t micro, int64_t micros,
 
 // Computes each of this rank's micro-batches again on all ranks. The rank whose units made the loss of one
 // not finite finds the place; weights that are not finite count only where a micro-batch read them.
-NonFinite Trainer::find_bad_loss(Loader& loader, const Submitted& step) {
+NonFinite Trainer::find_bad_loss(Loader& loader, const SubmittedStep& step) {
   window_ = step.order.inputs.window;
   const NonFinitePlace sum_of_losses{"head", "the sum of the losses"};
   std::optional<NonFinite> found;
@@ -45,7 +45,7 @@ NonFinite Trainer::find_bad_loss(Loader& loader, const Submitted& step) {
 }
 
 // Computes each of this rank's micro-batches again by itself, starting from zero gradients.
-NonFinite Trainer::find_bad_gradient(Loader& loader, const Submitted& step) {
+NonFinite Trainer::find_bad_gradient(Loader& loader, const SubmittedStep& step) {
   window_ = step.order.inputs.window;
   TrainingStore& params = *layout_.params;
   Stream& stream = *layout_.stream;

@@ -37,7 +37,7 @@ bool Trainer::can_judge_on_device() const {
 size_t Trainer::depth(const StepInputs& inputs) const {
   const bool is_delayed = config_.precision.fp8.recipe == Fp8Recipe::kDelayed;
   if (is_delayed && !state_.fp8.can_follow_history()) return 0;
-  return results_ && !inputs.wants_stats && checked_tokens() == 0 ? StepResultRing::kDepth - 1 : 0;
+  return results_ && !inputs.wants_stats && checked_tokens() == 0 ? kStepSlots - 1 : 0;
 }
 
 double Trainer::expected_tokens(int64_t micros) const {
@@ -75,11 +75,13 @@ void Trainer::submit(Loader& loader, const StepOrder& order) {
   INGOT_CHECK(order.is_asynchronous ? submitted_.size() <= depth(order.inputs) && depth(order.inputs) > 0
                                     : submitted_.empty(),
               "Trainer::submit: {} steps are in flight", submitted_.size());
-  Submitted submitted{
-      .order = order, .first_sample = loader.position(), .scaler = state_.loss_scaler.state()};
+  SubmittedStep submitted{.order = order,
+                          .first_sample = loader.position(),
+                          .scaler = state_.loss_scaler.state(),
+                          .slot = submitted_.empty() ? 0 : (submitted_.back().slot + 1) % kStepSlots};
   window_ = order.inputs.window;
   ExecutorStep step = executor_step(loader, order.micros);
-  step.steps_in_flight = submitted_.size();
+  step.slot = submitted.slot;
   step.next = [&]() -> const Batch& {
     const Batch& batch = loader.next();
     submitted.wait_s += loader.last_wait_s();
@@ -111,7 +113,7 @@ void Trainer::submit(Loader& loader, const StepOrder& order) {
     if (state_.fp8.follows_history() && layout_.step_group)
       layout_.step_group->all_reduce("fp8 amaxes", state_.fp8.device()->amaxes(), ReduceOp::kMax);
     state_.fp8.bring_back(*layout_.stream);
-    if (order.is_asynchronous) submit_update(order);
+    if (order.is_asynchronous) submit_update(submitted);
   }
   submitted_.push_back(submitted);
 }
@@ -120,12 +122,12 @@ void Trainer::submit(Loader& loader, const StepOrder& order) {
 // ranks exchange messages in it. Its kernels are the same in every step; learning rate, momentum and step
 // number are their arguments and are replaced. The first update runs without a graph, because Muon's products
 // choose their kernels there.
-void Trainer::submit_update(const StepOrder& order) {
+void Trainer::submit_update(const SubmittedStep& step) {
   Stream& stream = *layout_.stream;
-  const Tensor factor = results_->judge(state_.optimizer.squares_on_device(stream),
-                                        expected_tokens(order.micros) / state_.loss_scaler.scale(),
+  const Tensor factor = results_->judge(step.slot, state_.optimizer.squares_on_device(stream),
+                                        expected_tokens(step.order.micros) / state_.loss_scaler.scale(),
                                         config_.optimizer.grad_clip, stream);
-  const auto submit = [&] { state_.optimizer.step_by_factor(order.inputs, factor, stream); };
+  const auto submit = [&] { state_.optimizer.step_by_factor(step.order.inputs, factor, stream); };
   bool is_submitted = false;
   if constexpr (kHasCuda) {
     if (config_.train.has_graph && has_updated_ && !state_.optimizer.has_messages()) {
@@ -147,24 +149,25 @@ void Trainer::submit_update(const StepOrder& order) {
 
 StepResult Trainer::collect(Loader& loader) {
   INGOT_CHECK(!submitted_.empty(), "Trainer::collect: no step was submitted");
-  Submitted step = submitted_.front();
+  const SubmittedStep step = submitted_.front();
   if (!step.order.is_asynchronous) {
-    submitted_.clear();
+    submitted_.pop_front();
     return collect_synchronous(loader, step);
   }
-  const StepResultRing::Step late = results_->wait();
+  const StepResults::Step late = results_->wait(step.slot);
   if (late.is_bad) {
-    rewind(loader, step, std::ssize(submitted_));
-    step.order.is_asynchronous = false;
-    submit(loader, step.order);
+    rewind(loader);
+    StepOrder again = step.order;
+    again.is_asynchronous = false;
+    submit(loader, again);
     StepResult result = collect(loader);
     result.is_repeated = true;
     return result;
   }
-  submitted_.erase(submitted_.begin());
+  submitted_.pop_front();
   state_.fp8.receive();
   state_.fp8.end_step();
-  if (layout_.executor->pipeline()) layout_.executor->losses(*layout_.stream);  // for its report
+  layout_.executor->report(step.slot);
   StepResult result = result_of(late.sums, step);
   result.fp8 = state_.fp8.total();
   if (!state_.fp8.entries().empty()) {
@@ -178,9 +181,10 @@ StepResult Trainer::collect(Loader& loader) {
   return result;
 }
 
-// Goes back to the start of the oldest of the `steps` asynchronous steps in flight, which have changed
-// nothing.
-void Trainer::rewind(Loader& loader, const Submitted& first, int64_t steps) {
+// Goes back to the start of the oldest of the asynchronous steps in flight, which have changed nothing.
+void Trainer::rewind(Loader& loader) {
+  const SubmittedStep& first = submitted_.front();
+  const int64_t steps = std::ssize(submitted_);
   results_->reset(*layout_.stream);
   state_.fp8.forget();
   state_.loss_scaler.set_state(first.scaler);
@@ -190,16 +194,16 @@ void Trainer::rewind(Loader& loader, const Submitted& first, int64_t steps) {
   submitted_.clear();
 }
 
-StepResult Trainer::collect_synchronous(Loader& loader, const Submitted& step) {
-  inputs_ = step.order.inputs;
+StepResult Trainer::collect_synchronous(Loader& loader, const SubmittedStep& step) {
   if (step.is_abandoned) {
     StepResult result;
-    result.is_abandoned = true;
+    result.step = step;
     return result;
   }
   const double norm = grad_norm();  // on a device, the only wait for the stream in a step
   state_.fp8.receive();
   const LossSums sums = layout_.executor->losses(*layout_.stream);
+  layout_.executor->report(step.slot);
   StepResult result = totals(sums, step);
   result.grad_norm = norm * result.grad_correction;
   if (!std::isfinite(result.loss))
@@ -215,13 +219,13 @@ StepResult Trainer::collect_synchronous(Loader& loader, const Submitted& step) {
 }
 
 // Returns what the losses of all ranks say about the step.
-StepResult Trainer::result_of(const LossTotals& sums, const Submitted& step) const {
+StepResult Trainer::result_of(const LossTotals& sums, const SubmittedStep& step) const {
   StepResult result;
+  result.step = step;
   const double counted = static_cast<double>(std::max<int64_t>(1, sums.counted));
   result.loss = sums.loss / counted;
   result.top1 = static_cast<double>(sums.correct) / counted;
   result.tokens = sums.counted;
-  result.wait_s = step.wait_s;
   result.loss_scale = step.scaler.scale;
   result.grad_correction =
       grad_correction(expected_tokens(step.order.micros) / result.loss_scale, result.tokens);
@@ -229,7 +233,7 @@ StepResult Trainer::result_of(const LossTotals& sums, const Submitted& step) con
 }
 
 // Adds up what the ranks know about the step.
-StepResult Trainer::totals(const LossSums& sums, const Submitted& step) {
+StepResult Trainer::totals(const LossSums& sums, const SubmittedStep& step) {
   Fp8Stats fp8 = state_.fp8.total();
   const auto number = [](int64_t n) { return static_cast<double>(n); };
   const std::array<double, 3> casts = counts_of(fp8);
@@ -278,7 +282,8 @@ void Trainer::update(const StepResult& result) {
   if (result.is_updated) return;
   INGOT_CHECK(!result.non_finite && !result.lowered_scale && std::isfinite(result.grad_norm),
               "Trainer::update: {} is not finite", result.grad_norm);
-  state_.optimizer.step(inputs_, static_cast<float>(result.grad_correction * result.clip), *layout_.stream);
+  state_.optimizer.step(result.step.order.inputs, static_cast<float>(result.grad_correction * result.clip),
+                        *layout_.stream);
   if (!state_.fp8.amaxes().empty()) reduce_amaxes();
   state_.fp8.end_step();
   state_.loss_scaler.step_made();

@@ -1,4 +1,4 @@
-#include "ingot/train/step_result_ring.h"
+#include "ingot/train/step_results.h"
 
 #include <cstddef>
 #include <cstring>
@@ -18,11 +18,11 @@ size_t device_bytes(int64_t micros, int64_t ranks) {
          3 * Arena::kDeviceAlign;
 }
 
-constexpr size_t kPinnedBytes = StepResultRing::kDepth * (cuda::kStepCheckBytes + Arena::kDeviceAlign);
+constexpr size_t kPinnedBytes = kStepSlots * (cuda::kStepCheckBytes + Arena::kDeviceAlign);
 
 }  // namespace
 
-StepResultRing::StepResultRing(int64_t micros, const Ranks& ranks, Backing backing)
+StepResults::StepResults(int64_t micros, const Ranks& ranks, Backing backing)
     : micros_(micros),
       ranks_(ranks),
       device_("step results", device_bytes(micros, ranks.count), Memory::kDevice, backing),
@@ -39,43 +39,41 @@ StepResultRing::StepResultRing(int64_t micros, const Ranks& ranks, Backing backi
   }
 }
 
-void StepResultRing::add(const Tensor& sums, Stream& stream) {
-  INGOT_CHECK(added_ < micros_, "StepResultRing: more than {} micro-batches", micros_);
+void StepResults::add(const Tensor& sums, Stream& stream) {
+  INGOT_CHECK(added_ < micros_, "StepResults: more than {} micro-batches", micros_);
   copy(sums_.rows(added_, added_ + 1), sums.rows(0, 1), stream);
   ++added_;
 }
 
-Tensor StepResultRing::judge(const Tensor& parts, double expected_tokens, double clip_limit, Stream& stream) {
-  INGOT_CHECK(in_flight() < kDepth, "StepResultRing: {} steps are in flight", in_flight());
-  Slot& slot = slots_[judged_++ % kDepth];
+Tensor StepResults::judge(size_t slot, const Tensor& parts, double expected_tokens, double clip_limit,
+                          Stream& stream) {
+  [[maybe_unused]] Slot& own = slots_[slot];
   [[maybe_unused]] const Tensor sums = sums_.rows(0, added_);
   added_ = 0;
   if constexpr (kHasCuda) {
     cuda::sum_step(own_, parts, sums, {ranks_.counts_squares, ranks_.counts_losses}, stream);
     if (ranks_.group) ranks_.group->all_gather_into("verdict", all_, own_);
     cuda::check_step(verdict_, all_, expected_tokens, clip_limit, stream);
-    copy(slot.verdict, verdict_, stream);
-    slot.is_there->record(stream);
+    copy(own.verdict, verdict_, stream);
+    own.is_there->record(stream);
   }
   constexpr size_t kAt = offsetof(cuda::StepCheck, factor);
   return Tensor(verdict_.as<uint8_t>() + kAt, DType::f32, {1}, Device::kCuda);
 }
 
-StepResultRing::Step StepResultRing::wait() {
-  INGOT_CHECK(in_flight() > 0, "StepResultRing: no step is in flight");
-  Slot& slot = slots_[read_++ % kDepth];
-  if constexpr (kHasCuda) slot.is_there->synchronize();
+StepResults::Step StepResults::wait(size_t slot) {
+  const Slot& own = slots_[slot];
+  if constexpr (kHasCuda) own.is_there->synchronize();
   cuda::StepCheck verdict{};
-  std::memcpy(&verdict, slot.verdict.data, sizeof verdict);
+  std::memcpy(&verdict, own.verdict.data, sizeof verdict);
   return {.sums = {.loss = verdict.loss, .counted = verdict.counted, .correct = verdict.correct},
           .norm = verdict.norm,
           .is_bad = verdict.is_bad != 0};
 }
 
-void StepResultRing::reset(Stream& stream) {
+void StepResults::reset(Stream& stream) {
   fill_zero(verdict_, stream);
   synchronize(stream);
-  read_ = judged_;
 }
 
 }  // namespace ingot
