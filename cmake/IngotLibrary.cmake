@@ -50,6 +50,10 @@ set(INGOT_KERNEL_CALLERS
     ingot/train/pass_runner.cpp
     ingot/train/step_results.cpp
     ingot/train/trainer_step.cpp)
+# Those of the program `ingot`.
+set(INGOT_COMMAND_CALLERS
+    apps/doctor_cuda.cpp
+    apps/ranks.cpp)
 
 # ingot_device_twins(VARIABLE) sets the list of files that tests/simulated_cuda compiles once more.
 function(ingot_device_twins variable)

@@ -69,10 +69,10 @@ def breaches(root, file):
 
 def unlisted_kernel_callers(root, files):
     """Yields the files that call kernels but are not in the lists of cmake/IngotLibrary.cmake, and vice versa."""
-    listed = set(re.findall(r"^    (ingot/\S+\.cpp)", (root / "cmake/IngotLibrary.cmake").read_text(encoding="utf-8"),
+    listed = set(re.findall(r"^    ((?:ingot|apps)/\S+\.cpp)", (root / "cmake/IngotLibrary.cmake").read_text(encoding="utf-8"),
                             re.MULTILINE))
     calling = {f.relative_to(root).as_posix() for f in files
-               if f.suffix == ".cpp" and f.relative_to(root).parts[0] == "ingot"
+               if f.suffix == ".cpp" and f.relative_to(root).parts[0] in ("ingot", "apps")
                and "if constexpr (kHasCuda)" in f.read_text(encoding="utf-8")}
     for name in sorted(listed ^ calling):
         yield f"{name}: " + ("calls kernels but is not in" if name in calling else "calls no kernels but is in") + \

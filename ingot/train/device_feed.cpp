@@ -54,6 +54,7 @@ DeviceFeed::DeviceFeed(Device device, const BatchShape& shape, int64_t micros, B
 }
 
 void DeviceFeed::begin_step(size_t slot) {
+  INGOT_CHECK(slot < kStepSlots, "DeviceFeed: there is no slot {}", slot);
   begin_ = slot * micros_;
   sent_ = brought_ = 0;
 }
