@@ -30,27 +30,24 @@ Fp8Device::OnDevice Fp8Device::make_on_device(Arena& arena, int64_t tensors) {
           .counted = make_counted(arena, tensors)};
 }
 
-Fp8Device::Brought Fp8Device::make_brought(Arena& arena, int64_t tensors) {
-  return {make_counted(arena, tensors), make_counted(arena, tensors)};
-}
-
 namespace {
 
-// Returns an arena of the size that `layout` takes for the number of tensors.
+// Returns an arena of `times` the size that `layout` takes for the number of tensors.
 template <typename Layout>
-Arena arena_for(const char* name, Memory memory, Layout layout, int64_t tensors) {
+Arena arena_for(const char* name, Memory memory, Layout layout, int64_t tensors, size_t times) {
   Arena measure(name, memory);
-  layout(measure, tensors);
+  for (size_t i = 0; i < times; ++i) layout(measure, tensors);
   return Arena(name, measure.peak_bytes(), memory);
 }
 
 }  // namespace
 
-Fp8Device::Fp8Device(int64_t tensors)
-    : device_(arena_for("fp8 scales", Memory::kDevice, make_on_device, tensors)),
-      pinned_(arena_for("fp8 counts of the host", Memory::kPinned, make_brought, tensors)),
-      own_(make_on_device(device_, tensors)),
-      brought_(make_brought(pinned_, tensors)) {}
+Fp8Device::Fp8Device(int64_t tensors, size_t slots)
+    : device_(arena_for("fp8 scales", Memory::kDevice, make_on_device, tensors, 1)),
+      pinned_(arena_for("fp8 counts of the host", Memory::kPinned, make_counted, tensors, slots)),
+      own_(make_on_device(device_, tensors)) {
+  for (size_t i = 0; i < slots; ++i) on_host_.push_back(make_counted(pinned_, tensors));
+}
 
 void Fp8Device::begin_step(Stream& stream) {
   fill_zero(own_.fresh, stream);
@@ -166,19 +163,17 @@ Fp8Place Fp8Device::place(int index) const {
           .counts = one(own_.counted.counts, index, 2)};
 }
 
-size_t Fp8Device::bring_back(Stream& stream) {
-  const size_t slot = steps_brought_++ % brought_.size();
-  copy(brought_[slot].amaxes, own_.counted.amaxes, stream);
-  copy(brought_[slot].counts, own_.counted.counts, stream);
-  return slot;
+void Fp8Device::copy_to_host(size_t slot, Stream& stream) {
+  copy(on_host_.at(slot).amaxes, own_.counted.amaxes, stream);
+  copy(on_host_[slot].counts, own_.counted.counts, stream);
 }
 
 Fp8Stats Fp8Device::counted(size_t slot, int index) const {
-  const uint32_t* counts = one(brought_[slot].counts, index, 2).as<uint32_t>();
+  const uint32_t* counts = one(on_host_.at(slot).counts, index, 2).as<uint32_t>();
   return {.elements = 0,
           .saturated = counts[0],
           .underflowed = counts[1],
-          .amax = one(brought_[slot].amaxes, index).as<float>()[0]};
+          .amax = one(on_host_[slot].amaxes, index).as<float>()[0]};
 }
 
 }  // namespace ingot

@@ -3,11 +3,11 @@
 // asynchronously; the host may read them after it has submitted the next step.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <functional>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "ingot/core/arena.h"
 #include "ingot/core/stream.h"
@@ -37,7 +37,8 @@ struct Fp8Scale {
 
 class Fp8Device {
  public:
-  explicit Fp8Device(int64_t tensors);
+  // slots: steps whose counts the host holds at one time.
+  Fp8Device(int64_t tensors, size_t slots);
 
   // Zeroes the counts and the amaxes of casts to come.
   void begin_step(Stream& stream);
@@ -72,10 +73,10 @@ class Fp8Device {
   // The amaxes of the step's casts so far, (tensors * 4) f32. Ranks that share a history take their maxima.
   Tensor amaxes() const { return own_.counted.amaxes.reshape({own_.counted.amaxes.elements()}); }
 
-  // Starts the copy of the step's counts to the host and returns its slot. The counts are valid once the
-  // stream has passed the copy, until bring_back has been called twice more.
-  size_t bring_back(Stream& stream);
-  // The counts of tensor `index` in the step of a slot, without the number of elements.
+  // Starts the copy of the step's counts to a slot on the host.
+  void copy_to_host(size_t slot, Stream& stream);
+  // The counts of tensor `index` in a slot, without the number of elements. REQUIRES: the stream has passed
+  // the copy.
   Fp8Stats counted(size_t slot, int index) const;
 
  private:
@@ -93,15 +94,12 @@ class Fp8Device {
     Fp8Amaxes own = {}, host = {};
   };
   static void lay_out(History& history, int64_t tensors, int64_t steps);
-  using Brought = std::array<Counted, 2>;  // used in turn
   static Counted make_counted(Arena& arena, int64_t tensors);
   static OnDevice make_on_device(Arena& arena, int64_t tensors);
-  static Brought make_brought(Arena& arena, int64_t tensors);
 
   Arena device_, pinned_;
   OnDevice own_;
-  Brought brought_;  // pinned
-  size_t steps_brought_ = 0;
+  std::vector<Counted> on_host_;    // by slot; pinned
   std::optional<History> history_;  // the device's copy for delayed scaling, once it was sent
 };
 

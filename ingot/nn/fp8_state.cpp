@@ -42,7 +42,6 @@ void Fp8State::follow_history(bool follows, Stream& stream) {
   follows_history_ = follows;
   if (!follows) is_history_sent_ = false;
   if (!follows || is_history_sent_) return;
-  INGOT_CHECK(brought_.empty(), "Fp8State: steps in flight, whose amaxes are not in the history");
   std::vector<float> limits;
   for (const Entry& entry : entries_)
     limits.push_back(float8_max(entry.name.ends_with(".dy") ? DType::f8e5m2 : DType::f8e4m3) *
@@ -75,9 +74,10 @@ void Fp8State::add(int tensor, const Fp8Stats& stats) {
     (*this)[tensor].add(stats);
 }
 
-void Fp8State::bring_to_device(Stream& stream) {
+void Fp8State::bring_to_device(Stream& stream, size_t slots) {
   if (stream.device != Device::kCuda || entries_.empty()) return;
-  device_.emplace(std::ssize(entries_));
+  device_.emplace(std::ssize(entries_), slots);
+  elements_of_slots_.resize(slots);
   elements_.resize(entries_.size());
 }
 
@@ -111,19 +111,20 @@ void Fp8State::begin_step(Stream& stream) {
   device_->begin_step(stream);
 }
 
-void Fp8State::bring_back(Stream& stream) {
-  if (device_) brought_.push_back({device_->bring_back(stream), elements_});
+void Fp8State::copy_to_host(size_t slot, Stream& stream) {
+  if (!device_) return;
+  device_->copy_to_host(slot, stream);
+  elements_of_slots_[slot] = elements_;
 }
 
-void Fp8State::receive() {
+void Fp8State::receive(size_t slot) {
   if (!device_) return;
-  INGOT_CHECK(!brought_.empty(), "Fp8State: no step was brought back");
-  const Brought& oldest = brought_.front();
+  const std::vector<int64_t>& elements = elements_of_slots_.at(slot);
+  INGOT_CHECK(!elements.empty(), "Fp8State: no counts were copied to slot {}", slot);
   for (size_t t = 0; t < entries_.size(); ++t) {
-    entries_[t].stats = device_->counted(oldest.slot, static_cast<int>(t));
-    entries_[t].stats.elements = oldest.elements[t];
+    entries_[t].stats = device_->counted(slot, static_cast<int>(t));
+    entries_[t].stats.elements = elements[t];
   }
-  brought_.erase(brought_.begin());
 }
 
 void Fp8State::add_elements(const std::vector<int64_t>& elements) {

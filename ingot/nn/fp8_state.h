@@ -48,16 +48,15 @@ class Fp8State {
   void begin_step();
   void end_step();
 
-  // bring_to_device creates the state that a CUDA device holds for its casts; begin_step(stream) zeroes its
-  // counts. On the CPU begin_step(stream) is begin_step(), and the other functions do nothing.
-  void bring_to_device(Stream& stream);
+  // bring_to_device creates the state that a CUDA device holds for its casts, with room on the host for the
+  // counts of as many steps as there are slots; begin_step(stream) zeroes its counts. On the CPU
+  // begin_step(stream) is begin_step(), and the other functions do nothing.
+  void bring_to_device(Stream& stream, size_t slots = 1);
   void begin_step(Stream& stream);
-  // bring_back starts the copy of the current step's counts to the host; up to two such steps may be
-  // pending. receive makes the oldest of them the contents of entries(). REQUIRES for receive: the stream
-  // has passed its copy. forget drops all pending steps.
-  void bring_back(Stream& stream);
-  void receive();
-  void forget() { brought_.clear(); }
+  // copy_to_host starts the copy of the current step's counts to a slot on the host; receive makes the counts
+  // in a slot the contents of entries(). REQUIRES for receive: the stream has passed the copy.
+  void copy_to_host(size_t slot, Stream& stream);
+  void receive(size_t slot);
   // Makes memory on the device for the codes of weights, which are then cast once per step. Without memory
   // (Backing::kAddresses) the codes only have addresses.
   struct Weight {
@@ -94,11 +93,7 @@ class Fp8State {
   std::optional<Arena> held_arena_;
   std::vector<Fp8Device::Operand> held_;  // by tensor; without codes where the tensor is not held
   std::vector<int64_t> elements_;
-  struct Brought {
-    size_t slot;
-    std::vector<int64_t> elements;
-  };
-  std::vector<Brought> brought_;
+  std::vector<std::vector<int64_t>> elements_of_slots_;  // elements_ of the steps in the device's slots
 };
 
 }  // namespace ingot

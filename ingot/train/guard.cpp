@@ -21,7 +21,7 @@ Guard::Guard(const GuardConfig& config)
 Verdict Guard::judge(const StepResult& result) {
   if (result.lowered_scale)
     return {GuardPolicy::kSkip, "overflow",
-            fmt::format("the gradients overflow f16 at loss scale {}; it is {} now", result.loss_scale,
+            fmt::format("the gradients overflow f16 at loss scale {}; it is {} now", result.step.scaler.scale,
                         *result.lowered_scale)};
   Verdict verdict;
   if (result.non_finite) {

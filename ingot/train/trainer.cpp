@@ -86,7 +86,7 @@ Trainer::Trainer(const RunConfig& config, Layout layout)
   if (stream.device == Device::kCuda) nvtx_ = nvtx_listener();
   trace_.set_listener(nvtx_.get());
   layout_.model->bring_to_device(stream);
-  state_.fp8.bring_to_device(stream);
+  state_.fp8.bring_to_device(stream, kStepSlots);
   if (has_all_weights) state_.fp8.hold_weights(layout_.model->fp8_weights(), stream);
 }
 

@@ -66,7 +66,6 @@ struct StepResult {
   double clip = 1;                      // factor applied to the gradient by global-norm clipping
   int64_t tokens = 0;                   // predicted tokens
   double grad_correction = 1;           // turns the gradient into the mean over counted tokens, unscaled
-  double loss_scale = 1;                // loss scale of these gradients
   std::optional<double> lowered_scale;  // the next loss scale, if these gradients overflowed; no update
   std::optional<NonFinite> non_finite;
   bool is_updated = false;   // the device has made the update

@@ -112,7 +112,7 @@ void Trainer::submit(Loader& loader, const StepOrder& order) {
   } else {
     if (state_.fp8.follows_history() && layout_.step_group)
       layout_.step_group->all_reduce("fp8 amaxes", state_.fp8.device()->amaxes(), ReduceOp::kMax);
-    state_.fp8.bring_back(*layout_.stream);
+    state_.fp8.copy_to_host(submitted.slot, *layout_.stream);
     if (order.is_asynchronous) submit_update(submitted);
   }
   submitted_.push_back(submitted);
@@ -165,7 +165,7 @@ StepResult Trainer::collect(Loader& loader) {
     return result;
   }
   submitted_.pop_front();
-  state_.fp8.receive();
+  state_.fp8.receive(step.slot);
   state_.fp8.end_step();
   layout_.executor->report(step.slot);
   StepResult result = result_of(late.sums, step);
@@ -186,7 +186,6 @@ void Trainer::rewind(Loader& loader) {
   const SubmittedStep& first = submitted_.front();
   const int64_t steps = std::ssize(submitted_);
   results_->reset(*layout_.stream);
-  state_.fp8.forget();
   state_.loss_scaler.set_state(first.scaler);
   state_.steps_done -= steps;
   state_.optimizer.set_t(state_.optimizer.t() - steps);
@@ -201,7 +200,7 @@ StepResult Trainer::collect_synchronous(Loader& loader, const SubmittedStep& ste
     return result;
   }
   const double norm = grad_norm();  // on a device, the only wait for the stream in a step
-  state_.fp8.receive();
+  state_.fp8.receive(step.slot);
   const LossSums sums = layout_.executor->losses(*layout_.stream);
   layout_.executor->report(step.slot);
   StepResult result = totals(sums, step);
@@ -226,9 +225,8 @@ StepResult Trainer::result_of(const LossTotals& sums, const SubmittedStep& step)
   result.loss = sums.loss / counted;
   result.top1 = static_cast<double>(sums.correct) / counted;
   result.tokens = sums.counted;
-  result.loss_scale = step.scaler.scale;
   result.grad_correction =
-      grad_correction(expected_tokens(step.order.micros) / result.loss_scale, result.tokens);
+      grad_correction(expected_tokens(step.order.micros) / step.scaler.scale, result.tokens);
   return result;
 }
 

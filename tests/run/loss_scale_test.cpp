@@ -26,7 +26,7 @@ TEST(LossScaleTraining, ReachesTheLossOfF32) {
   EXPECT_LT(want, 0.8 * std::log(61.0));
   SmallTraining run(f16_config({}));
   const StepResult last = run.steps(40);
-  EXPECT_EQ(last.loss_scale, 65536);
+  EXPECT_EQ(last.step.scaler.scale, 65536);
   // Each of the 40 steps rounds by up to 2^-11, in either direction.
   EXPECT_NEAR(last.loss, want, 8 * 0x1p-11 * want);
 }
@@ -59,11 +59,11 @@ TEST(LossScaleTraining, AnOverflowChangesOnlyTheScale) {
     EXPECT_EQ(run.trainer.state().optimizer.t(), 0);
     EXPECT_EQ(run.trainer.state().steps_done, 0);
     EXPECT_TRUE(std::isfinite(result.loss));
-    EXPECT_EQ(*result.lowered_scale, result.loss_scale / 2);
+    EXPECT_EQ(*result.lowered_scale, result.step.scaler.scale / 2);
     ASSERT_LT(overflows, 30);
   }
   EXPECT_GT(overflows, 2);
-  EXPECT_EQ(result.loss_scale, std::ldexp(1.0, 30 - overflows));
+  EXPECT_EQ(result.step.scaler.scale, std::ldexp(1.0, 30 - overflows));
   EXPECT_EQ(run.trainer.state().optimizer.t(), 1);
   EXPECT_TRUE(std::isfinite(result.grad_norm));
   EXPECT_LT(run.steps(40).loss, 0.8 * std::log(61.0));
