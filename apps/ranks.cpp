@@ -7,6 +7,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -91,6 +92,18 @@ void run_on_ranks(const RunConfig& config, [[maybe_unused]] const std::atomic<bo
   check_layout(config, 1);
   Mesh mesh = Mesh::alone(config.parallel.timeout_s);
   body(mesh);
+}
+
+std::vector<std::string> visible_gpus() {
+  std::vector<std::string> gpus;
+  if constexpr (kHasCuda) {
+    std::istringstream names(std::getenv("CUDA_VISIBLE_DEVICES") ?: "");
+    for (size_t i = 0; i < cuda::devices().size(); ++i) {
+      std::string name;
+      gpus.push_back(std::getline(names, name, ',') ? name : std::to_string(i));
+    }
+  }
+  return gpus;
 }
 
 bool is_launched() { return rank_of_launcher() != nullptr; }

@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "ingot/comm/comm_log.h"
 #include "ingot/comm/mesh.h"
@@ -25,6 +27,9 @@ void prepare_pipeline(const RunConfig& config);
 // log: records the operations between ranks if not null.
 void run_on_ranks(const RunConfig& config, const std::atomic<bool>& is_told_to_end,
                   const std::function<void(Mesh& mesh)>& body, CommLog* log = nullptr);
+
+// The GPUs of this process, each as CUDA_VISIBLE_DEVICES names it.
+std::vector<std::string> visible_gpus();
 
 // Returns true in a process that mpirun or srun started; they relay its output.
 bool is_launched();

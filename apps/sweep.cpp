@@ -20,6 +20,7 @@
 #include "ingot/core/parallel.h"
 #include "ingot/core/process/child_program.h"
 #include "ingot/core/process/stop_signals.h"
+#include "ingot/core/process/thread_limit.h"
 #include "ingot/run/record/folder_lock.h"
 #include "ingot/run/run.h"
 #include "ingot/run/thread_count.h"
@@ -37,7 +38,7 @@ struct SweepArguments {
   SweepSpec spec;
   std::vector<std::string> vary;
   int64_t jobs = 0;
-  std::string budget, out;
+  std::string budget, out, launcher = "mpirun --bind-to none";
   double halving_eta = 1;
   bool is_quiet = false, is_json = false, is_dry = false;
 };
@@ -75,10 +76,20 @@ std::string continuing_command(const SweepArguments& arguments, const SweepRecor
   return shell_line(words);
 }
 
+// Returns "12 runs, 2 at a time with 4 threads each", with the ranks and GPUs of a run if it has several.
+std::string jobs_text(size_t runs, const SweepJobs& jobs) {
+  std::string text = fmt::format("{} run{}, {} at a time with ", runs, runs == 1 ? "" : "s", jobs.jobs);
+  if (jobs.ranks > 1) text += fmt::format("up to {} ranks of ", jobs.ranks);
+  text += fmt::format("{} threads each", jobs.threads);
+  for (size_t i = 0; i < jobs.places.size(); ++i)
+    for (const std::string& assignment : jobs.places[i].environment)
+      text += fmt::format("{}{}", i == 0 ? "; " : ", ", assignment);
+  return text;
+}
+
 void print_dry_run(const SweepRecord& record, const std::vector<SweepRun>& runs, const SweepJobs& jobs) {
   for (const SweepRun& run : runs) fmt::print("{} seed={}\n", setting_text(record.spec, run), run.seed);
-  fmt::print("{} run{}, {} at a time with {} threads each; the largest takes {}\n", runs.size(),
-             runs.size() == 1 ? "" : "s", jobs.jobs, jobs.threads,
+  fmt::print("{}; the largest takes {}\n", jobs_text(runs.size(), jobs),
              format_bytes(static_cast<double>(jobs.run_bytes)));
 }
 
@@ -105,7 +116,7 @@ std::string default_folder(const std::string& source) { return "sweeps/" + fs::p
 void sweep(SweepArguments arguments) {
   if (is_launched())
     fail(ErrorKind::kUsage,
-         "a sweep starts its runs itself, each with one rank: start it without mpirun or srun");
+         "a sweep starts its runs itself, each with its ranks: start it without mpirun or srun");
   SweepRecord record;
   record.spec = arguments.spec;
   record.halving_eta = arguments.halving_eta;
@@ -132,7 +143,10 @@ void sweep(SweepArguments arguments) {
   if (const auto earlier = read_sweep_record(arguments.out)) join_earlier(arguments, *earlier, record);
   const std::vector<SweepRun> runs = sweep_runs(record.spec);
   const SweepJobs jobs = plan_jobs(record.spec, runs, static_cast<int>(arguments.jobs), record.threads,
-                                   {.cores = num_threads(), .memory = host_memory_limit()});
+                                   {.cores = num_threads(),
+                                    .memory = host_memory_limit(),
+                                    .cpus = allowed_cpus(),
+                                    .gpus = visible_gpus()});
   record.threads = jobs.threads;
   record.command = continuing_command(arguments, record);
   if (arguments.is_dry) return print_dry_run(record, runs, jobs);
@@ -148,16 +162,15 @@ void sweep(SweepArguments arguments) {
   const FolderLock lock(arguments.out);
   SweepRunner runner(record.spec, runs,
                      {.program = this_program(),
+                      .launcher = arguments.launcher,
                       .out = arguments.out,
-                      .jobs = jobs.jobs,
-                      .threads = jobs.threads,
+                      .jobs = jobs,
                       .halving_eta = record.halving_eta,
                       .budget_s = budget_s},
                      *console, signals.is_told_to_end());
   const auto write = [&] { write_sweep_files(arguments.out, record, runs, runner.results()); };
   write();
-  console->line(fmt::format("{} run{}, {} at a time with {} threads each | folder {}", runs.size(),
-                            runs.size() == 1 ? "" : "s", jobs.jobs, jobs.threads, arguments.out));
+  console->line(fmt::format("{} | folder {}", jobs_text(runs.size(), jobs), arguments.out));
   const SweepRunner::End end = runner.run(write);
   write();
   if (arguments.is_json)
@@ -175,9 +188,11 @@ void sweep(SweepArguments arguments) {
 }
 
 constexpr const char* kSweepFooter =
-    "A run is a process of its own, `ingot train`, in DIR/runs. A sweep that was ended or killed goes on "
-    "when the same\n"
-    "command is given again; other values of the same keys, or more seeds, are added.\n"
+    "A run is a process of its own, `ingot train`, in DIR/runs; one with several ranks is `ingot launch`. "
+    "A sweep that\n"
+    "was ended or killed goes on when the same command is given again; other values of the same keys, or "
+    "more seeds,\n"
+    "are added.\n"
     "\n"
     "--halving ETA trains all settings for a part of their steps, continues the best 1/ETA of them by mean "
     "validation\n"
@@ -206,8 +221,13 @@ void add_sweep_command(Command& app) {
                    "Runs of each setting, with seeds from train.seed upwards")
       ->count(1, 1000)
       ->capture_default_str();
-  command->add_option("--jobs", arguments->jobs, "Runs at a time; default: as many as cores and memory allow")
+  command
+      ->add_option("--jobs", arguments->jobs,
+                   "Runs at a time; default: as many as cores (or GPUs) and memory allow")
       ->count(1, 1000);
+  command->add_option("--mpirun", arguments->launcher, "What starts the ranks of a run with several")
+      ->type_name("\"COMMAND ...\"")
+      ->capture_default_str();
   command->add_option("--budget", arguments->budget, "Save and end after this time, such as 30m")
       ->type_name("TIME");
   command->add_option("--halving", arguments->halving_eta, "Stop hopeless settings early: see below")

@@ -47,11 +47,12 @@ bool can_resume(const fs::path& folder) {
 std::string last_error(const fs::path& errors) {
   std::error_code error;
   if (!fs::is_regular_file(errors, error)) return "";
-  std::string text = read_file(errors);
+  std::string text = "\n" + read_file(errors);
   text.erase(text.find_last_not_of(" \n") + 1);
-  text = text.substr(text.rfind('\n') + 1);
-  constexpr std::string_view kLabel = "ingot: ";
-  return visible_line(text.starts_with(kLabel) ? text.substr(kLabel.size()) : text);
+  constexpr std::string_view kLabel = "\ningot: ";  // begins a run's error; lines of a launcher may follow
+  const size_t labelled = text.rfind(kLabel);
+  const size_t begin = labelled == std::string::npos ? text.rfind('\n') + 1 : labelled + kLabel.size();
+  return visible_line(text.substr(begin, text.find('\n', begin) - begin));
 }
 
 }  // namespace ingot

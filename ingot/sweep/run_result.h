@@ -29,8 +29,8 @@ RunResult read_run_result(const std::filesystem::path& folder);
 // Returns true if the run can be resumed: the folder has a checkpoint.
 bool can_resume(const std::filesystem::path& folder);
 
-// Returns the last line of what a run's process wrote to stderr, without the label "ingot: "; empty if there
-// is none.
+// Returns the last error, a line that begins with "ingot: ", of what a run wrote to stderr, without this
+// label; the last line if there is no error; empty if there is no line.
 std::string last_error(const std::filesystem::path& errors);
 
 }  // namespace ingot

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <csignal>
 #include <limits>
+#include <set>
 #include <thread>
 
 #include "ingot/config/run_plan.h"
@@ -52,14 +53,30 @@ HalvingTargets SweepRunner::targets() const {
                          [this](size_t run, int64_t steps) { return loss_at(run, steps); });
 }
 
+size_t SweepRunner::free_place() const {
+  std::set<size_t> taken;
+  for (const auto& [run, child] : children_) taken.insert(child.place);
+  size_t place = 0;
+  while (taken.contains(place)) ++place;
+  return place;
+}
+
 void SweepRunner::start(size_t run, int64_t target) {
   const bool is_resume = can_resume(folder(run));
   if (!is_resume) fs::remove_all(folder(run));  // what a run that was killed before its first checkpoint left
   const int64_t stop_at = target < lengths_[run].steps ? target : 0;
-  std::vector<std::string> arguments =
-      train_arguments(spec_, runs_[run], folder(run).string(), options_.threads, stop_at, is_resume);
-  arguments.insert(arguments.begin(), options_.program.string());
-  children_[run] = {std::make_unique<ChildProgram>(arguments, errors(run)), target, Clock::now()};
+  const std::vector<std::string> train =
+      train_arguments(spec_, runs_[run], folder(run).string(), options_.jobs.threads, stop_at, is_resume);
+  std::vector<std::string> words = {options_.program.string()};
+  if (runs_[run].config.parallel.ranks() > 1)
+    words.insert(words.end(), {"launch", "--restarts", "0", "--mpirun", options_.launcher, "--"});
+  words.insert(words.end(), train.begin(), train.end());
+  const size_t place = free_place();
+  children_[run] = {
+      .program = std::make_unique<ChildProgram>(words, errors(run), options_.jobs.places[place]),
+      .target = target,
+      .place = place,
+      .begin = Clock::now()};
   results_[run].status = "running";
 }
 
@@ -70,7 +87,7 @@ bool SweepRunner::start_what_can() {
   for (size_t run = 0; run < runs_.size(); ++run) {
     if (all.steps[run] == 0) continue;
     remains = true;
-    if (results_[run].status == "running" || static_cast<int>(children_.size()) >= options_.jobs) continue;
+    if (results_[run].status == "running" || children_.size() >= options_.jobs.places.size()) continue;
     start(run, all.steps[run]);
   }
   return remains;

@@ -16,16 +16,18 @@
 #include "ingot/core/process/child_program.h"
 #include "ingot/sweep/halving.h"
 #include "ingot/sweep/run_result.h"
+#include "ingot/sweep/sweep_jobs.h"
 #include "ingot/sweep/sweep_spec.h"
 
 namespace ingot {
 
 struct SweepOptions {
   std::filesystem::path program;  // ingot
+  std::string launcher;           // of the ranks of a run that has several: "mpirun"
   std::filesystem::path out;      // the runs are in out/runs, what they wrote to stderr in out/logs
-  int jobs = 1, threads = 1;      // runs at a time, and the threads of each
-  double halving_eta = 1;         // 1: no run stops early
-  double budget_s = 0;            // 0: none
+  SweepJobs jobs;
+  double halving_eta = 1;  // 1: no run stops early
+  double budget_s = 0;     // 0: none
 };
 
 class SweepRunner {
@@ -49,11 +51,13 @@ class SweepRunner {
   struct Child {
     std::unique_ptr<ChildProgram> program;
     int64_t target = 0;  // the step to which it trains
+    size_t place = 0;    // of SweepJobs::places
     Clock::time_point begin;
   };
 
   std::optional<double> loss_at(size_t run, int64_t steps) const;
   HalvingTargets targets() const;
+  size_t free_place() const;
   void start(size_t run, int64_t target);
   bool start_what_can();
   void look_at_others();

@@ -1,6 +1,7 @@
 // Tests of the programs that this one starts and runs concurrently with itself.
 #include "ingot/core/process/child_program.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -14,6 +15,7 @@
 
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
+#include "ingot/core/process/thread_limit.h"
 
 namespace ingot {
 namespace {
@@ -51,6 +53,24 @@ TEST_F(ChildProgramTest, ArgumentsAreNotReadByAShell) {
   ChildProgram child({"/bin/sh", "-c", "printf '%s|' \"$@\" >&2", "sh", "a b", "$HOME", "'", ""}, errors_);
   EXPECT_EQ(wait(child), 0);
   EXPECT_EQ(read_file(errors_), "a b|$HOME|'||");
+}
+
+TEST_F(ChildProgramTest, APlaceAddsToTheEnvironmentAndNarrowsTheCpus) {
+  const std::vector<int> all = allowed_cpus();
+  ASSERT_FALSE(all.empty());
+  setenv("INGOT_TEST_REPLACED", "old", 1);
+  setenv("INGOT_TEST_REPLACED_NOT", "kept", 1);
+  const ChildPlace place{.environment = {"INGOT_TEST_REPLACED=new", "INGOT_TEST_ADDED=a=b"},
+                         .cpus = {all.back()}};
+  ChildProgram child({"/bin/sh", "-c",
+                      "echo $INGOT_TEST_REPLACED $INGOT_TEST_REPLACED_NOT $INGOT_TEST_ADDED >&2; "
+                      "sed -n 's/Cpus_allowed_list:.//p' /proc/self/status >&2"},
+                     errors_, place);
+  EXPECT_EQ(wait(child), 0);
+  EXPECT_EQ(read_file(errors_), fmt::format("new kept a=b\n{}\n", all.back()));
+  EXPECT_EQ(allowed_cpus(), all);
+  unsetenv("INGOT_TEST_REPLACED");
+  unsetenv("INGOT_TEST_REPLACED_NOT");
 }
 
 TEST_F(ChildProgramTest, ASignalEndsItWith128AndItsNumber) {

@@ -159,11 +159,66 @@ TEST(SweepJobs, RefusesRunsThatDoNotFit) {
   const uint64_t small = plan_jobs(spec, {runs[0]}, 1, 1, machine_of(1, 1ull << 36)).run_bytes;
   EXPECT_THAT(refusal_of(ErrorKind::kMemory, [&] { plan_jobs(spec, runs, 0, 0, machine_of(2, small)); }),
               AllOf(HasSubstr("model.width=64: a run needs"), HasSubstr("this test")));
-  const SweepSpec ranks = spec_of({"parallel.dp=1,2"});
-  EXPECT_THAT(refusal_of(ErrorKind::kUsage,
-                         [&] { plan_jobs(ranks, sweep_runs(ranks), 0, 0, machine_of(2, 1ull << 36)); }),
-              AllOf(HasSubstr("parallel.dp=2: a run of a sweep has one rank, not the 2"),
-                    HasSubstr("leave parallel out")));
+}
+
+TEST(SweepJobs, ARunOfSeveralRanksTakesTheCoresAndTheMemoryOfAll) {
+  const SweepSpec one = spec_of({"optimizer.lr=1e-3,1e-2"}), two = spec_of({"parallel.dp=1,2"}, 4);
+  const SweepMachine machine = machine_of(8, 1ull << 36);
+  const SweepJobs alone = plan_jobs(one, sweep_runs(one), 0, 0, machine);
+  const SweepJobs together = plan_jobs(two, sweep_runs(two), 0, 0, machine);
+  EXPECT_EQ(together.ranks, 2);
+  EXPECT_EQ(together.jobs, 4);
+  EXPECT_EQ(together.threads, 1);
+  EXPECT_GT(together.run_bytes, alone.run_bytes * 3 / 2);
+  EXPECT_EQ(plan_jobs(two, sweep_runs(two), 2, 0, machine).threads, 2);
+}
+
+std::vector<std::vector<int>> cpus_of(const SweepJobs& jobs) {
+  std::vector<std::vector<int>> all;
+  for (const ChildPlace& place : jobs.places) all.push_back(place.cpus);
+  return all;
+}
+
+TEST(SweepJobs, RunsThatUseAllCoresHaveTheirOwn) {
+  const SweepSpec spec = spec_of({"optimizer.lr=1e-3,1e-2"}), ranks = spec_of({"parallel.dp=2"}, 2);
+  SweepMachine machine = machine_of(4, 1ull << 36);
+  machine.cpus = {1, 3, 5, 7};
+  const std::vector<std::vector<int>> halves = {{1, 3}, {5, 7}};
+  EXPECT_EQ(cpus_of(plan_jobs(spec, sweep_runs(spec), 0, 0, machine)), halves);
+  EXPECT_EQ(cpus_of(plan_jobs(ranks, sweep_runs(ranks), 0, 0, machine)), halves);
+  // One run needs no cores of its own, and runs that leave a core free get none.
+  const std::vector<std::vector<int>> any(1), both(2);
+  EXPECT_EQ(cpus_of(plan_jobs(spec, sweep_runs(spec), 1, 4, machine)), any);
+  EXPECT_EQ(cpus_of(plan_jobs(spec, sweep_runs(spec), 2, 1, machine)), both);
+}
+
+std::vector<std::string> environment_of(const SweepJobs& jobs) {
+  std::vector<std::string> all;
+  for (const ChildPlace& place : jobs.places)
+    all.insert(all.end(), place.environment.begin(), place.environment.end());
+  return all;
+}
+
+TEST(SweepJobs, ARunHasAGpuForEachOfItsRanks) {
+  const std::vector<std::string> device = {"train.device=cuda", "optimizer.lr=1e-3,1e-2,1e-1"};
+  const SweepSpec one = spec_of(device, 2);
+  SweepMachine machine = machine_of(16, 1ull << 36);
+  machine.gpus = {"4", "GPU-5", "6", "7"};
+  const SweepJobs each = plan_jobs(one, sweep_runs(one), 0, 0, machine);
+  EXPECT_EQ(each.jobs, 4);
+  EXPECT_EQ(each.threads, 4);
+  EXPECT_THAT(environment_of(each), ElementsAre("CUDA_VISIBLE_DEVICES=4", "CUDA_VISIBLE_DEVICES=GPU-5",
+                                                "CUDA_VISIBLE_DEVICES=6", "CUDA_VISIBLE_DEVICES=7"));
+  const SweepSpec pairs = spec_of({"train.device=cuda", "parallel.fsdp=2"}, 3);
+  const SweepJobs two = plan_jobs(pairs, sweep_runs(pairs), 0, 0, machine);
+  EXPECT_THAT(environment_of(two), ElementsAre("CUDA_VISIBLE_DEVICES=4,GPU-5", "CUDA_VISIBLE_DEVICES=6,7"));
+  // More jobs than GPUs were asked for, so two of them share one.
+  EXPECT_THAT(environment_of(plan_jobs(pairs, sweep_runs(pairs), 3, 0, machine)),
+              ElementsAre("CUDA_VISIBLE_DEVICES=4,GPU-5", "CUDA_VISIBLE_DEVICES=6,7",
+                          "CUDA_VISIBLE_DEVICES=4,GPU-5"));
+  const SweepSpec eight = spec_of({"train.device=cuda", "parallel.fsdp=8"});
+  EXPECT_THAT(refusal_of(ErrorKind::kUsage, [&] { plan_jobs(eight, sweep_runs(eight), 0, 0, machine); }),
+              HasSubstr("parallel.fsdp=8: a run has 8 ranks (fsdp=8), and this machine has 4 GPUs"));
 }
 
 }  // namespace

@@ -1,25 +1,63 @@
 #include "ingot/core/process/child_program.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <string_view>
 
 #include "ingot/core/error.h"
 
 namespace ingot {
 namespace {
 
+// The strings of exec, which must outlive it.
+std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// Returns this process's environment with the assignments in place of those of the same names.
+std::vector<std::string> environment_with(const std::vector<std::string>& assignments) {
+  const auto is_replaced = [&](std::string_view entry) {
+    return std::ranges::any_of(assignments, [&](std::string_view assignment) {
+      return entry.starts_with(assignment.substr(0, assignment.find('=') + 1));
+    });
+  };
+  std::vector<std::string> all = assignments;
+  for (char** entry = environ; *entry; ++entry)
+    if (!is_replaced(*entry)) all.emplace_back(*entry);
+  return all;
+}
+
+cpu_set_t set_of(const std::vector<int>& cpus) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) CPU_SET(cpu, &set);
+  return set;
+}
+
+struct ChildImage {
+  std::vector<char*> arguments, environment;
+  cpu_set_t cpus;
+  pid_t parent;
+};
+
 // Runs in the child after fork(): only functions that are safe in a signal handler may be called.
-[[noreturn]] void become(char* const* arguments, const ChildStreams& streams, pid_t parent) {
+[[noreturn]] void become(const ChildImage& image, const ChildStreams& streams) {
   constexpr int kNotStarted = 127;
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, streams.death_signal);
-  if (::getppid() != parent) ::_exit(kNotStarted);  // it died before the line above
+  if (::getppid() != image.parent) ::_exit(kNotStarted);  // it died before the line above
+  if (CPU_COUNT(&image.cpus) > 0) ::sched_setaffinity(0, sizeof image.cpus, &image.cpus);
   struct sigaction by_default {};
   by_default.sa_handler = SIG_DFL;
   for (int number = 1; number < NSIG; ++number) ::sigaction(number, &by_default, nullptr);
@@ -29,17 +67,18 @@ namespace {
   ::dup2(streams.input, STDIN_FILENO);
   ::dup2(streams.output, STDOUT_FILENO);
   ::dup2(streams.errors, STDERR_FILENO);
-  ::execvp(arguments[0], arguments);
+  ::execvpe(image.arguments[0], image.arguments.data(), image.environment.data());
   ::_exit(kNotStarted);
 }
 
 }  // namespace
 
 ChildProgram::ChildProgram(const std::vector<std::string>& arguments, const ChildStreams& streams) {
-  start(arguments, streams);
+  start(arguments, streams, {});
 }
 
-ChildProgram::ChildProgram(const std::vector<std::string>& arguments, const std::filesystem::path& errors) {
+ChildProgram::ChildProgram(const std::vector<std::string>& arguments, const std::filesystem::path& errors,
+                           const ChildPlace& place) {
   const int output_fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   const int error_fd =
       ::open(errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
@@ -49,7 +88,7 @@ ChildProgram::ChildProgram(const std::vector<std::string>& arguments, const std:
     fail(ErrorKind::kDisk, "cannot write {}: {}", errors.string(), std::strerror(error));
   }
   try {
-    start(arguments, {.input = output_fd, .output = output_fd, .errors = error_fd});
+    start(arguments, {.input = output_fd, .output = output_fd, .errors = error_fd}, place);
   } catch (...) {
     ::close(output_fd);
     ::close(error_fd);
@@ -59,14 +98,16 @@ ChildProgram::ChildProgram(const std::vector<std::string>& arguments, const std:
   ::close(error_fd);
 }
 
-void ChildProgram::start(const std::vector<std::string>& arguments, const ChildStreams& streams) {
+void ChildProgram::start(const std::vector<std::string>& arguments, const ChildStreams& streams,
+                         const ChildPlace& place) {
   INGOT_CHECK(!arguments.empty(), "ChildProgram: there is no program to start");
-  std::vector<char*> pointers;
-  for (const std::string& argument : arguments) pointers.push_back(const_cast<char*>(argument.c_str()));
-  pointers.push_back(nullptr);
-  const pid_t parent = ::getpid();
+  const std::vector<std::string> environment = environment_with(place.environment);
+  const ChildImage image{.arguments = pointers_to(arguments),
+                         .environment = pointers_to(environment),
+                         .cpus = set_of(place.cpus),
+                         .parent = ::getpid()};
   pid_ = ::fork();
-  if (pid_ == 0) become(pointers.data(), streams, parent);
+  if (pid_ == 0) become(image, streams);
   if (pid_ < 0) fail(ErrorKind::kInternal, "cannot start {}: {}", arguments[0], std::strerror(errno));
 }
 

@@ -20,6 +20,12 @@ struct ChildStreams {
   int death_signal = SIGTERM;
 };
 
+// The part of the machine that a child gets.
+struct ChildPlace {
+  std::vector<std::string> environment = {};  // "NAME=value", in addition to this process's
+  std::vector<int> cpus = {};                 // the only ones it may run on; empty: those of this process
+};
+
 class ChildProgram {
  public:
   // Starts arguments[0], a path or a name that is looked up in PATH, with all signals unblocked and at
@@ -28,7 +34,8 @@ class ChildProgram {
   ChildProgram(const std::vector<std::string>& arguments, const ChildStreams& streams);
   // Starts a child without a terminal: its standard output is dropped, and its standard error replaces the
   // contents of the file `errors`. kDisk error if the file cannot be written.
-  ChildProgram(const std::vector<std::string>& arguments, const std::filesystem::path& errors);
+  ChildProgram(const std::vector<std::string>& arguments, const std::filesystem::path& errors,
+               const ChildPlace& place = {});
   // Kills the child if it still runs.
   ~ChildProgram();
   ChildProgram(const ChildProgram&) = delete;
@@ -44,7 +51,7 @@ class ChildProgram {
   void signal(int number);
 
  private:
-  void start(const std::vector<std::string>& arguments, const ChildStreams& streams);
+  void start(const std::vector<std::string>& arguments, const ChildStreams& streams, const ChildPlace& place);
   void look(int options);  // of waitpid
 
   pid_t pid_ = -1;

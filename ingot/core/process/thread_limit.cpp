@@ -47,6 +47,14 @@ cpu_set_t affinity_mask() {
   return mask;
 }
 
+std::vector<int> allowed_cpus() {
+  const cpu_set_t mask = affinity_mask();
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &mask)) cpus.push_back(cpu);
+  return cpus;
+}
+
 ThreadLimit machine_thread_limit(const HostShare& share, const CpuSources& sources) {
   const cpu_set_t mask = affinity_mask();
   const int all = sources.cores.value_or(static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));

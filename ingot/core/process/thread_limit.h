@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ingot/core/process/cgroups.h"
 
@@ -52,7 +53,8 @@ void use_threads_of(const std::string& source, int threads);
 // bound it to one core; otherwise "".
 std::string thread_warning(const ThreadUse& use);
 
-// The cores on which this process may run.
+// Return the cores on which this process may run.
 cpu_set_t affinity_mask();
+std::vector<int> allowed_cpus();
 
 }  // namespace ingot
