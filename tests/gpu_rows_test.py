@@ -30,7 +30,7 @@ BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
 PROGRAMS = {"ingot": "ingot_simulated_cuda", "ingot_cuda_tests": "simulated_cuda_kernel_test",
             "device_bench": "device_bench_simulated_cuda", "muon_bench": "muon_bench_simulated_cuda"}
 NEEDS_TORCH = {"works": {"losses", "torch-gpt2-124m", "torch-llama-1.3b"},
-               "numbers": {"losses", "step-gpt2-124m", "step-llama-1.3b"}}
+               "numbers": {"losses", "step-gpt2-124m", "step-llama-1.3b"}, "claims": set()}
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 
@@ -121,6 +121,15 @@ class Commands(RowTest):
                                  ("llama-1.3b", "graph"), ("llama-1.3b", "fp8"), ("llama-1b", "eager")})
         if HAS_TORCH:
             self.assertEqual([len(line["turns"]) for line in lines if line.get("name") == "ratio"], [1, 2, 3, 1, 2])
+
+    def test_claims(self):
+        page = self.check_command("claims")
+        self.assertIn("\n## Steps\n", page)
+        variants = {(line["model"], line["variant"]) for line in self.lines() if line.get("name") == "ingot"}
+        self.assertEqual(variants, {("hybrid-124m", head) for head in rows.HEADS} | {("gpt2-124m", kind) for kind in ("fp8", "rowwise", "delayed")})
+        for line in self.lines():
+            if line.get("name") == "ingot":
+                self.assertGreater(line["launches"]["kernels"], 0)
 
     def test_several(self):
         wanted = ["ranks-dp-1", "ranks-dp-2", "muon-2"]

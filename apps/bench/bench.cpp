@@ -61,6 +61,11 @@ void print_json(const StepBench& b) {
     json["mfu"] = b.mfu ? nlohmann::ordered_json(*b.mfu) : nullptr;
   }
   if (b.device_bytes > 0) json["device_bytes"] = b.device_bytes;
+  if (b.launches.kernels > 0)
+    json["launches"] = {{"kernels", b.launches.kernels},
+                        {"libraries", b.launches.libraries},
+                        {"copies", b.launches.copies},
+                        {"graphs", b.launches.graphs}};
   for (const auto& [name, ms] : b.phases_ms) json["phases"][name] = ms;
   for (const auto& [name, bytes] : b.arena_bytes) json["arena_bytes"][name] = bytes;
   const KernelReport& kernels = b.kernels;
@@ -96,6 +101,9 @@ void print_text(const StepBench& b) {
         100 * b.forward_blocks_ms / b.evaluation_blocks_ms);
   if (b.device_bytes > 0)
     fmt::print("memory of the device: {}\n", format_bytes(static_cast<double>(b.device_bytes)));
+  if (b.launches.kernels > 0)
+    fmt::print("launches per step: {:.1f} kernels, {:.1f} operations of libraries, {:.1f} copies, {:.1f} graphs\n",
+               b.launches.kernels, b.launches.libraries, b.launches.copies, b.launches.graphs);
   if (!b.kernels.attention_forward.empty())
     fmt::print("attention: {}; backward: {}\n", b.kernels.attention_forward, b.kernels.attention_backward);
   if (const std::string refused = b.kernels.refused(); !refused.empty())

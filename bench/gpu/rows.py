@@ -7,6 +7,7 @@
 |---|---|---|---|
 | works | whether it works: libraries, every product's descriptor, device tests, NCCL on one rank, a few steps, losses | 150 s | 240 s |
 | numbers | how fast it is, most wanted first: losses and steps beside PyTorch's, graphs, FP8, products, attention, kernels | 450 s | 520 s |
+| claims | FP8 by row and with delayed scaling, and the head, the cap and the schedule of the speed run (docs/claims.md) | 120 s | 200 s |
 | several | 124M and 1.3B on 1, 2, 4 and 8 GPUs in every layout, and the messages of Muon's updates | 570 s | 570 s |
 
 Times of `works` mean little: its rows run beside each other, and beside PyTorch, which compiles its models for `numbers`:
@@ -32,7 +33,7 @@ import time
 
 from machine import HERE, TORCH, Failed, Machine, Skipped, TooLong, last_json, rival, run_lanes, said_by
 
-LIMIT_S = {"works": 240, "numbers": 520, "several": 570}
+LIMIT_S = {"works": 240, "numbers": 520, "claims": 200, "several": 570}
 DRY_PATIENCE = 10  # a dry run shares a slow machine with others
 SHARDS = 6  # processes of the device tests
 CACHE_BYTES = 16 << 20  # a larger file may not come back from a lent machine
@@ -82,6 +83,10 @@ def model_source(row, model):
         tiny = {"model.layers": 1, "model.heads": 2, "model.kv_heads": 2, "model.width": 32, "model.ffn": 64, "model.context": 16,
                 "model.vocab": 512, "train.batch_size": 2}
         return model, {**settings, **(tiny if row.m.is_dry else {})}
+    if model == "hybrid-124m":
+        tiny = {"model.heads": 2, "model.width": 32, "model.rope_dims": 8, "model.context": 64, "model.window": 32, "model.vocab": 512,
+                "train.batch_size": 1}
+        return (f"{model}-tiny", {"train.device": "cuda", **tiny}) if row.m.is_dry else (model, {"train.device": "cuda"})
     if not row.m.is_dry:
         return HERE / f"{model}.toml", {}
     path = row.m.work / f"{model}.toml"
@@ -196,7 +201,7 @@ def bench_step(row, model, settings, seconds=5, steps=None, trace=None):
     tflops = found["gflops"] * 1e-3
     return {"step_ms": found["step_ms"], "tokens_per_s": found["tokens_per_s"], "tflops": tflops,
             "of_datasheet": tflops / DATASHEET_TFLOPS, "device_bytes": found.get("device_bytes"), "engine": found["engine"],
-            "loss": found["loss_last"], "start_s": found["startup_s"], **kernels_of(found)}
+            "loss": found["loss_last"], "start_s": found["startup_s"], "launches": found.get("launches"), **kernels_of(found)}
 
 
 def kernels_of(found):
@@ -210,12 +215,16 @@ def kernels_of(found):
 
 
 VARIANTS = {"eager": {}, "graph": {"train.graph": "true"}, "fp8": {"precision.fp8": "tensorwise"}}
+# The rows of the first document's ablation that change the time of a step; the schedule changes none.
+HEADS = {"bf16 head, tanh": {"head.precision": "bf16", "model.cap": "tanh", "model.cap_a": 15},
+         "fp8 head, tanh": {"head.precision": "fp8", "model.cap": "tanh", "model.cap_a": 15}, "fp8 head, sigmoid": {}}
+SETTINGS = {**VARIANTS, **HEADS, "rowwise": {"precision.fp8": "rowwise"}, "delayed": {"precision.fp8": "delayed"}}
 
 
 def step(model, variant="eager", steps=None, is_traced=False):
     def measure(row):
         trace = row.m.out / f"{model}.trace.json" if is_traced else None
-        row.write(name="ingot", model=model, variant=variant, **bench_step(row, model, VARIANTS[variant], steps=steps, trace=trace))
+        row.write(name="ingot", model=model, variant=variant, **bench_step(row, model, SETTINGS[variant], steps=steps, trace=trace))
     return measure
 
 
@@ -389,6 +398,13 @@ STAGES = {
         ("products", 25, device_bench("products", ["gpt2-124m"])),
         ("attention", 20, device_bench("attention", ["gpt2-124m", "llama-1.3b"])),
         ("kernels", 20, device_bench("kernels")), ("racecheck", 30, checker("racecheck", lambda row: SMALL_TESTS))]]],
+    "claims": [[[
+        ("step-hybrid-124m-bf16", 40, step("hybrid-124m", "bf16 head, tanh")),
+        ("step-hybrid-124m-fp8", 30, step("hybrid-124m", "fp8 head, tanh")),
+        ("step-hybrid-124m-sigmoid", 30, step("hybrid-124m", "fp8 head, sigmoid")),
+        ("step-gpt2-124m-tensorwise", 20, step("gpt2-124m", "fp8")),
+        ("step-gpt2-124m-rowwise", 20, step("gpt2-124m", "rowwise")),
+        ("step-gpt2-124m-delayed", 20, step("gpt2-124m", "delayed"))]]],
     "several": [[[
         *((f"ranks-{layout}-{gpus}", 35, ranks(layout, gpus)) for gpus in (1, 2, 4, 8)
           for layout in (("dp",) if gpus == 1 else ("dp", "fsdp", "tp", "pp"))),

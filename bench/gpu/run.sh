@@ -2,13 +2,14 @@
 # Measures Ingot on a GPU, from a folder that bench/gpu/pack.sh made:
 #   FOLDER/run.sh OUT works      (aim: 150 s)  does it work? It also compiles PyTorch's models for the second call.
 #   FOLDER/run.sh OUT numbers    (aim: 450 s)  how fast is it? --torch-cache FILE takes what the first call has compiled.
+#   FOLDER/run.sh OUT claims     (aim: 120 s)  the rows of docs/claims.md that `numbers` lacks
 #   FOLDER/run.sh OUT several    (several GPUs)
 # bench/gpu/rows.py has the rows and their limits. OUT/summary.md is made anew after every figure; OUT has at most 8 files. It
 # exits with 1 if a row failed, with 77 if there is no GPU. It changes no setting of the card.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 if (($# < 2)); then
-  echo "usage: run.sh OUT works|numbers|several [--torch-cache FILE]" >&2
+  echo "usage: run.sh OUT works|numbers|claims|several [--torch-cache FILE]" >&2
   exit 2
 fi
 python=$(command -v python3) || {

@@ -199,6 +199,7 @@ class NcclGroup final : public Communicator {
     cudaStream_t queue = cuda::queue_of(lane.queue);
     const std::lock_guard lock(comms_mutex_);
     if (!lane.comm) return ncclInvalidUsage;  // aborted a moment ago; settle() says why
+    cuda::count_launch(cuda::LaunchKind::kLibrary);
     switch (o.kind) {
       case Kind::kAllReduce:
         return library_.all_reduce(o.in.data, o.out.data, count, type, op, lane.comm, queue);

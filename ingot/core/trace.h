@@ -42,6 +42,9 @@ class Trace {
 // NamedRange is a range, such as "block 3", that only the listener sees; no phase counts its time.
 class NamedRange {
  public:
+  NamedRange(const Trace* trace, std::string_view name) : listener_(trace ? trace->listener() : nullptr) {
+    if (listener_) listener_->begin(name);
+  }
   NamedRange(const Trace* trace, std::string_view name, size_t number)
       : listener_(trace ? trace->listener() : nullptr) {
     if (listener_) listener_->begin(std::string(name) + " " + std::to_string(number));

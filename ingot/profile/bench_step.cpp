@@ -155,6 +155,25 @@ class Steps {
   std::vector<double> times_ms_;
 };
 
+// Makes the timed steps in a range of their own, which a profiler can wait for, and counts their launches.
+StepBench::Launches make_timed(Steps& steps, int64_t count, const Trace& trace) {
+  const NamedRange range(&trace, "timed steps");
+  if constexpr (kHasCuda) {
+    const cuda::LaunchCounts before = cuda::launch_counts();
+    steps.make(count);
+    const cuda::LaunchCounts after = cuda::launch_counts();
+    const auto per_step = [&](int64_t cuda::LaunchCounts::* kind) {
+      return static_cast<double>(after.*kind - before.*kind) / static_cast<double>(count);
+    };
+    return {.kernels = per_step(&cuda::LaunchCounts::kernels),
+            .libraries = per_step(&cuda::LaunchCounts::libraries),
+            .copies = per_step(&cuda::LaunchCounts::copies),
+            .graphs = per_step(&cuda::LaunchCounts::graphs)};
+  }
+  steps.make(count);
+  return {};
+}
+
 // Returns the dense peak of the device's data sheet; 0 if there is no description of the device.
 double data_sheet_gflops([[maybe_unused]] const RunConfig& config) {
   if constexpr (kHasCuda) {
@@ -227,7 +246,7 @@ StepBench bench_step(const RunConfig& given, const StepBenchOptions& options) {
   result.loss_first = warm.loss();
   warm.make(1);  // memory, primitives, caches and graphs are ready after two
   trainer.trace().reset();
-  timed.make(options.steps);
+  result.launches = make_timed(timed, options.steps, trainer.trace());
   result.loss_last = timed.loss();
   result.device_bytes = free_at_start - std::min(free_at_start, free_device_bytes(config.train.device));
   result.step_ms = median(timed.times_ms());

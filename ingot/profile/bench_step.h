@@ -33,6 +33,9 @@ struct StepBench {
   uint64_t device_bytes = 0;  // memory of the device that the steps took; 0 on the CPU
   std::vector<std::pair<std::string, double>> phases_ms;  // mean per step; nested phases are in both
   std::vector<std::pair<std::string, uint64_t>> arena_bytes;
+  struct Launches {  // per step, as in cuda::LaunchCounts; 0 on the CPU
+    double kernels = 0, libraries = 0, copies = 0, graphs = 0;
+  } launches = {};
   std::string trace;  // Chrome trace of one more step, if requested (core/timeline.h)
   KernelReport kernels;
 };

@@ -1,6 +1,7 @@
 #include "ingot/core/cuda/cuda_device.h"
 
 #include <array>
+#include <atomic>
 #include <utility>
 
 #include "ingot/core/copy.h"
@@ -29,6 +30,8 @@ Stream stream_of_priority(int priority) {
   stream.queue = std::make_unique<Queue>(priority);
   return stream;
 }
+
+std::array<std::atomic<int64_t>, 4> launches;  // by LaunchKind
 
 cudaEvent_t handle(void* event) { return static_cast<cudaEvent_t>(event); }
 
@@ -99,6 +102,18 @@ int current_device() {
   return index;
 }
 
+LaunchCounts launch_counts() {
+  const auto count = [](LaunchKind kind) { return launches[static_cast<size_t>(kind)].load(); };
+  return {.kernels = count(LaunchKind::kKernel),
+          .libraries = count(LaunchKind::kLibrary),
+          .copies = count(LaunchKind::kCopy),
+          .graphs = count(LaunchKind::kGraph)};
+}
+
+void count_launch(LaunchKind kind) {
+  launches[static_cast<size_t>(kind)].fetch_add(1, std::memory_order_relaxed);
+}
+
 int driver_version() {
   int version = 0;
   return cudaDriverGetVersion(&version) == cudaSuccess ? version : 0;
@@ -142,10 +157,12 @@ Stream make_priority_stream() {
 void synchronize(Stream& stream) { INGOT_CUDA_CHECK(cudaStreamSynchronize(queue_of(stream))); }
 
 void copy(const Tensor& to, const Tensor& from, Stream& stream) {
+  count_launch(LaunchKind::kCopy);
   INGOT_CUDA_CHECK(cudaMemcpyAsync(to.data, from.data, from.bytes(), cudaMemcpyDefault, queue_of(stream)));
 }
 
 void fill_zero(const Tensor& t, Stream& stream) {
+  count_launch(LaunchKind::kCopy);
   INGOT_CUDA_CHECK(cudaMemsetAsync(t.data, 0, t.bytes(), queue_of(stream)));
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -53,6 +54,18 @@ device_bus();  // PCI bus of the current device, "0000:17:00.0"; it names the de
 size_t free_memory_bytes();
 // Shared memory that a block may have at most on the current device: 227 KiB on Hopper.
 size_t most_shared_bytes();
+
+// The calls by which this process has given devices work. The calls of an operation that a graph captures
+// count when they are captured; a launch of the graph is one call.
+struct LaunchCounts {
+  int64_t kernels = 0;    // launches of Ingot's own kernels
+  int64_t libraries = 0;  // operations of cuBLASLt, cuDNN and NCCL, each of which may launch several kernels
+  int64_t copies = 0;     // copies and fills
+  int64_t graphs = 0;     // launches of graphs
+};
+LaunchCounts launch_counts();
+enum class LaunchKind { kKernel, kLibrary, kCopy, kGraph };
+void count_launch(LaunchKind kind);  // thread-safe
 
 // 13000 stands for CUDA 13.0. driver_version() is 0 if no driver is installed.
 int driver_version();

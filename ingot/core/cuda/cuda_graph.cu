@@ -66,6 +66,7 @@ void Graph::replace(Stream& stream, const std::function<void()>& give) {
 }
 
 void Graph::launch(Stream& stream) const {
+  count_launch(LaunchKind::kGraph);
   INGOT_CUDA_CHECK(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph_), queue_of(stream)));
   for (const auto& hook : hooks_.at_launch) hook();
 }

@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/error.h"
 #include "ingot/core/stream.h"
 
@@ -44,6 +45,7 @@ void launch(const Launch& what, void (*kernel)(Params...), Args&&... args) {
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(what.shared_bytes)),
           what.name);
+  count_launch(LaunchKind::kKernel);
   check(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), what.name);
 }
 

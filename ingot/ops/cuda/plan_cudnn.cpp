@@ -7,6 +7,8 @@
 #include <bit>
 #include <iterator>
 
+#include "ingot/core/cuda/cuda_device.h"
+
 namespace ingot::cudnn {
 namespace {
 
@@ -348,6 +350,7 @@ void Plan::run(cudnnHandle_t device, std::span<const Place> places, void* worksp
            addresses.data());
   pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
   pack.finish();
+  cuda::count_launch(cuda::LaunchKind::kLibrary);
   library_->check(library_->execute(device, plan_.handle(), pack.handle()), "BackendExecute");
 }
 

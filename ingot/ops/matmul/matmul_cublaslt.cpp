@@ -210,6 +210,7 @@ class Products final : public StreamResource {
       found = kernels_.emplace(key, *kernel).first;
       if (product.is_special()) ++report().products[product.kind()].taken;
     }
+    count_launch(LaunchKind::kLibrary);
     const cublasStatus_t status = compute(product, description, found->second, product.problem.c);
     // A kernel that was chosen without being run may be refused now.
     if (is_refusal(status) && product.is_special()) return lack(key, product);
