@@ -1,4 +1,4 @@
-// Waiting for data with a number of loader workers, for bench/loader_waits.py: takes batches from a Loader,
+// Waiting for data with a number of loader workers, for bench/reproduce/loader.py: takes batches from a Loader,
 // sleeps as long as a device would compute between two of them, and prints one JSON object: the mean wait per
 // step once the batches made ahead are used up, and a hash of all tokens. The data are shards, or text that
 // is tokenized as it is read, on a disk whose requests take a time of their own beside each other and share a

@@ -31,7 +31,7 @@ STALE = " (stale)"
 LEAST_SEEDS, LEAST_SEEDS_OF_MINUTES = 8, 5  # of runs that take seconds, and minutes
 DOCUMENTS = ("Efficient Large-Scale Language Model Training via Hybrid Precision and Architectural Optimizations",
              "Transformer Deep Dive: Part 5 - Training Improvements", "How to Train an LLM: Part 2")
-PROGRAMS = {"plans": "plans.py", "checkpointing": "checkpointing.py", "times": "times.py", "head": "times.py",
+PROGRAMS = {"plans": "plans.py", "checkpointing": "checkpointing.py", "times": "times.py", "head": "times.py", "messages": "messages.py", "loader": "loader.py",
             "exact_tests": "exact_tests.py", "twins": "twins.py"}  # the others are experiments.py NAME
 
 
@@ -168,7 +168,7 @@ class Row:
     @property
     def verdict(self):
         decided = stats.together(verdict for _, verdict, _ in self.parts) if self.parts else None
-        if self.missing or "open" in self.claim:
+        if self.missing:
             return NOT_MEASURED
         if "gpu" in self.claim and decided != stats.REFUTED:  # a refuted part needs no GPU any more
             return NEEDS_GPU
@@ -179,8 +179,6 @@ class Row:
         commands = [*(command_of(name) for name in self.sources), *self.missing]
         if "exact" in self.claim or not commands:
             commands.insert(0, "bench/reproduce/claims.py")
-        if "open" in self.claim:
-            return self.claim["open"]
         if self.verdict == NEEDS_GPU:
             row = self.claim["gpu"]
             return f"`bench/gpu/run.sh`, row {row}" if row != "none" else "no row of bench/gpu/rows.py yet"

@@ -150,6 +150,8 @@ EXPERIMENTS = {
     "gradient_norm": ({"bf16 head": {}, "FP8 head": FP8_HEAD}, ["grad_norm", "loss"], SIGMOID, []),
     "gradient_norm_65536": ({"bf16 head": {}, "FP8 head": FP8_HEAD}, ["grad_norm"],
                             {**SIGMOID, "train.batch_size": 1024, "train.steps": 16, "schedule.warmup_steps": 4}, []),
+    "payload": ({"f32": {}, "bf16": {"parallel.payload": "bf16", "parallel.payload_ends": "bf16"},
+                 "f16": {"parallel.payload": "f16", "parallel.payload_ends": "f16"}}, ["loss"], {"parallel.dp": 2, "train.threads": 1}, []),
     "cut_cross_entropy": ({"dense": {"head.kind": "dense"}, "recompute, f32": {"head.kind": "recompute"},
                            "recompute, Kahan": {"head.kind": "recompute", "head.accumulation": "kahan"}}, ["loss"], {}, []),
     "rate_of_width": ({"width 32": {"model.width": 32, "model.heads": 2}, "width 128": {"model.width": 128, "model.heads": 8},

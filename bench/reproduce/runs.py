@@ -12,6 +12,7 @@ scaling_rules.py and lr_range.py, test what Ingot itself claims, and write secti
 import argparse
 import datetime
 import json
+import math
 import os
 import re
 import shutil
@@ -23,6 +24,10 @@ from pathlib import Path
 
 import results
 
+MPIRUN = ["mpirun", "--bind-to", "none"]
+# What lets mpirun start more ranks than there are cores, and as root in a container; Open MPI 4 and 5.
+MPI_ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+                   "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
 DOCUMENT = results.ROOT / "docs" / "reproductions.md"
 VERDICTS = ("holds", "in part", "refuted", "not told apart")
 
@@ -64,8 +69,10 @@ def train(args, settings, base, may_fail=False):
     folder = Path(tempfile.mkdtemp(prefix="reproduce-"))
     config = folder / "run.toml"
     config.write_text(to_toml(merged))
-    command = [args.ingot, "train", str(config), "--data", args.data, "--out", str(folder / "run")]
-    done = subprocess.run(command, capture_output=True, text=True)
+    ranks = math.prod(merged.get(f"parallel.{axis}", 1) for axis in ("dp", "fsdp", "tp", "pp"))
+    launch = ["launch", "--restarts", "0", "--mpirun", " ".join(MPIRUN), "--"] if ranks > 1 else []
+    command = [args.ingot, *launch, "train", str(config), "--data", args.data, "--out", str(folder / "run")]
+    done = subprocess.run(command, env={**os.environ, **MPI_ENVIRONMENT}, capture_output=True, text=True)
     has_begun = (folder / "run" / "run.json").exists()
     if done.returncode != 0 and not (may_fail and has_begun):
         sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
