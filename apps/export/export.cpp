@@ -23,7 +23,7 @@ struct ExportArguments {
   std::string checkpoint;
   std::string hf, gguf;  // the folder or the file to write
   std::string type;      // empty: f32 for a folder, f16 for a GGUF file
-  int64_t file_bytes = 5'000'000'000;
+  int64_t file_bytes = 5'000'000'000, mean_of = 1;
   bool is_averaged = false, is_quiet = false, is_json = false;
 
   LoadedWeights weights() const { return is_averaged ? LoadedWeights::kAveraged : LoadedWeights::kTrained; }
@@ -61,7 +61,8 @@ void export_to_hf(const ExportArguments& arguments) {
   const HfExport result = export_hf(arguments.checkpoint, arguments.hf,
                                     {.dtype = hf_dtype(type),
                                      .file_bytes = static_cast<uint64_t>(arguments.file_bytes),
-                                     .weights = arguments.weights()},
+                                     .weights = arguments.weights(),
+                                     .mean_of = arguments.mean_of},
                                     warn_of_damage);
   std::string text =
       fmt::format("written: {}: {}, {} tensors, {} in {} file{}\n", visible_line(arguments.hf),
@@ -85,7 +86,9 @@ void export_to_gguf(const ExportArguments& arguments) {
   const std::string type = arguments.type.empty() ? "f16" : arguments.type;
   const GgufType numbers = gguf_type(type);
   const LoadedModel loaded =
-      load_model(arguments.checkpoint, DType::f32, arguments.weights(), warn_of_damage);
+      arguments.mean_of > 1
+          ? load_mean_model(arguments.checkpoint, arguments.mean_of, arguments.weights(), warn_of_damage)
+          : load_model(arguments.checkpoint, DType::f32, arguments.weights(), warn_of_damage);
   print_notes(export_gguf(loaded, numbers, arguments.gguf));
   std::error_code error;
   const bool is_file = std::filesystem::is_regular_file(arguments.gguf, error);  // not a device or a pipe
@@ -125,6 +128,10 @@ void add_export_command(Command& app) {
       ->count(1)
       ->capture_default_str();
   command->add_flag("--ema", arguments->is_averaged, "The moving averages of the weights (optimizer.ema)");
+  command
+      ->add_option("--average", arguments->mean_of, "The mean of the weights of a run's last N checkpoints")
+      ->type_name("N")
+      ->count(1, 1000);
   command->add_flag("--quiet", arguments->is_quiet, "Print warnings and errors only, and what --json prints");
   command->add_flag("--json", arguments->is_json, "Print one JSON object about what was written");
   command->callback([arguments] { export_model(*arguments); });

@@ -357,4 +357,36 @@ LoadedModel load_model(const fs::path& given, std::optional<DType> compute, Load
   return loaded;
 }
 
+LoadedModel load_mean_model(const fs::path& run, int64_t count, LoadedWeights weights,
+                            const DamageReport& report) {
+  const fs::path folder = path_exists(run / "checkpoints") ? run / "checkpoints" : run;
+  LoadedModel mean;
+  int64_t loaded = 0;
+  for (const Checkpoint& checkpoint : list_checkpoints(folder)) {
+    if (loaded == count) break;
+    const auto problems = verify_checkpoint_files(checkpoint.path, read_files(weights));
+    for (const ManifestProblem& problem : problems)
+      report(checkpoint.path, problem.file + " " + problem.what);
+    if (!problems.empty()) continue;
+    LoadedModel next = load_model(checkpoint.path, DType::f32, weights, report);
+    if (++loaded == 1) {
+      mean = std::move(next);
+      continue;
+    }
+    const float part = 1 / static_cast<float>(loaded);
+    for (int id = 0; id < std::ssize(mean.model->params().specs()); ++id) {
+      const Tensor sum = mean.params->master(id), other = next.params->master(id);
+      for (int64_t i = 0; i < sum.elements(); ++i)
+        sum.as<float>()[i] += part * (other.as<float>()[i] - sum.as<float>()[i]);
+    }
+  }
+  if (loaded < count)
+    fail(
+        ErrorKind::kUsage,
+        "{}: has {} good checkpoint{}, and the mean of {} was asked for; checkpoint.keep says how many a run "
+        "keeps",
+        folder.string(), loaded, loaded == 1 ? "" : "s", count);
+  return mean;
+}
+
 }  // namespace ingot

@@ -212,7 +212,9 @@ HfExport write_weights(const fs::path& folder, std::vector<SafetensorsSource> so
 HfExport export_hf(const fs::path& from, const fs::path& given, const HfExportOptions& options,
                    const DamageReport& report) {
   const fs::path folder = free_folder(given);
-  const LoadedModel loaded = load_model(from, DType::f32, options.weights, report);
+  const LoadedModel loaded = options.mean_of > 1
+                                 ? load_mean_model(from, options.mean_of, options.weights, report)
+                                 : load_model(from, DType::f32, options.weights, report);
   HfModelConfig hf = to_hf_config(loaded.model->config(), *loaded.tokenizer);
   hf.dtype = torch_name(options.dtype);
   const bool is_own = hf.model_type == "ingot";

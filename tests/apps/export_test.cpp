@@ -1,12 +1,27 @@
 // `ingot export`, and the chat template on its way from a tokenizer's folder to the checkpoints of a run.
 #include <gmock/gmock.h>
 
+#include <cmath>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "ingot/formats/safetensors.h"
 #include "tests/regress/run_program.h"
 
 namespace ingot {
 namespace {
 
+namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+
+// Returns the numbers of an f32 tensor.
+std::vector<float> numbers(const SafetensorsFile& file, const std::string& name) {
+  const std::span<const std::byte> bytes = file.get(name).bytes;
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
 
 class Export : public ProgramInFolder {
  protected:
@@ -54,6 +69,39 @@ TEST_F(Export, WritesGgufOfEveryType) {
     EXPECT_GT(file.size(), before_bytes) << type;
     before_bytes = file.size();
   }
+}
+
+TEST_F(Export, AveragesTheLastCheckpointsOfARun) {
+  const std::string run =
+      trained("tiny-llama", "--set train.steps=6 --set checkpoint.every=2 --set checkpoint.keep=3");
+  const Ended ended = run_line("export " + run + " --hf mean --average 2");
+  ASSERT_EQ(ended.exit_code, 0) << ended.output;
+  const fs::path checkpoints = folder_ / run / "checkpoints";
+  const SafetensorsFile mean(folder_ / "mean/model.safetensors");
+  const SafetensorsFile last(checkpoints / "step-000000006/model.safetensors");
+  const SafetensorsFile before(checkpoints / "step-000000004/model.safetensors");
+  ASSERT_EQ(mean.tensors().size(), last.tensors().size());
+  int differ = 0;
+  for (const SafetensorsEntry& tensor : mean.tensors()) {
+    const std::vector<float> m = numbers(mean, tensor.name), a = numbers(last, tensor.name),
+                             b = numbers(before, tensor.name);
+    for (size_t i = 0; i < m.size(); ++i) {
+      ASSERT_NEAR(m[i], (a[i] + b[i]) / 2, 1e-6 * (1 + std::abs(m[i]))) << tensor.name;
+      differ += a[i] != b[i];
+    }
+  }
+  EXPECT_GT(differ, 100);
+  ASSERT_EQ(run_line("export " + run + " --gguf mean.gguf --type f32 --average 3").exit_code, 0);
+  const Ended refused = run_line("export " + run + " --hf more --average 4");
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.output, testing::AllOf(HasSubstr("has 3 good checkpoints, and the mean of 4"),
+                                             HasSubstr("checkpoint.keep")));
+  EXPECT_FALSE(fs::exists(folder_ / "more"));
+  // A damaged checkpoint is passed over.
+  write_file(checkpoints / "step-000000006/model.safetensors", "damaged");
+  const Ended passed = run_line("export " + run + " --hf others --average 2");
+  EXPECT_EQ(passed.exit_code, 0) << passed.output;
+  EXPECT_THAT(passed.output, HasSubstr("step-000000006"));
 }
 
 TEST_F(Export, WritesTheScalingOfRotaryPositions) {
