@@ -234,7 +234,7 @@ std::vector<std::string> nearest_config_keys(std::string_view name) {
   const std::string_view leaf = dot == std::string_view::npos ? name : name.substr(dot + 1);
   for (const std::string_view other : {name, leaf})
     if (std::vector<std::string> known = keys_known_as(other); !known.empty()) return known;
-  std::vector<std::string> names{"preset", std::string(kOptimizerGroup)};
+  std::vector<std::string> names{"preset", "base", std::string(kOptimizerGroup)};
   for (const ConfigKey& key : config_keys()) names.push_back(key.name);
   std::vector<std::string> nearest = nearest_names(name, names);
   const std::string_view section = name.substr(0, dot == std::string_view::npos ? 0 : dot);

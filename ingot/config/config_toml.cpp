@@ -186,17 +186,29 @@ void ConfigBuilder::add_source(const std::string& preset_or_file) {
          "{}: is no preset and no .toml file; text to train on stands after --data, as files",
          preset_or_file);
   if (!is_file) return add_preset(preset_or_file, "");
+  add_file(preset_or_file, "");
+}
+
+void ConfigBuilder::add_file(const std::filesystem::path& file, const std::string& where) {
+  std::error_code ignored;
+  const auto is_same = [&](const std::filesystem::path& other) {
+    return std::filesystem::equivalent(file, other, ignored);
+  };
+  if (std::ranges::any_of(open_files_, is_same))
+    fail(ErrorKind::kUsage, "{}{}: this file is its own base", where, file.string());
   std::string text;
   try {
-    text = read_file(preset_or_file);
+    text = read_file(file);
   } catch (const Error& error) {
-    throw Error(error.what(), ErrorKind::kUsage);
+    throw Error(where + error.what(), ErrorKind::kUsage);
   }
-  if (origins_.empty() && toml_is_empty(text, preset_or_file))
+  if (origins_.empty() && toml_is_empty(text, file.string()))
     fail(ErrorKind::kUsage,
          "{}: sets no key; start from a preset, with preset = \"tiny-llama\" on its first line",
-         preset_or_file);
-  add_toml(text, preset_or_file);
+         file.string());
+  open_files_.push_back(file);
+  add_toml(text, file.string());
+  open_files_.pop_back();
 }
 
 void ConfigBuilder::add_preset(const std::string& name, const std::string& where) {
@@ -222,16 +234,22 @@ void ConfigBuilder::add_toml_of(std::string_view text, const std::string& name, 
     return fmt::format("{}:{}", name, key.source().begin.line);
   };
   for (const auto& [key, node] : table) {
-    if (key.str() != "preset") continue;
-    const auto* preset = node.as_string();
-    if (!preset || is_preset)
-      fail(ErrorKind::kUsage, "{}: preset must be the name of a preset, in quotes, in a file of your own",
-           where(key));
-    add_preset(preset->get(), where(key) + ": ");
+    const bool is_base = key.str() == "base";
+    if (key.str() != "preset" && !is_base) continue;
+    const auto* value = node.as_string();
+    if (!value || is_preset)
+      fail(ErrorKind::kUsage, "{}: {} must be the name of a {}, in quotes, in a file of your own", where(key),
+           key.str(), is_base ? "file" : "preset");
+    if (is_base && table.contains("preset"))
+      fail(ErrorKind::kUsage, "{}: a file has a base or a preset; move the preset into the base", where(key));
+    if (is_base)
+      add_file(std::filesystem::path(name).parent_path() / value->get(), where(key) + ": ");
+    else
+      add_preset(value->get(), where(key) + ": ");
   }
   for (const auto& [section, node] : table) {
     const std::string section_name(section.str());
-    if (section_name == "preset") continue;
+    if (section_name == "preset" || section_name == "base") continue;
     const auto* keys = node.as_table();
     if (!keys && is_section(section_name))
       fail(ErrorKind::kUsage, "{}: {} is a section: write [{}] and its keys below", where(section),
@@ -261,8 +279,9 @@ void ConfigBuilder::add_override(std::string_view assignment, const std::string&
     name.erase(name.find_last_not_of(' ') + 1);
     text.erase(0, std::min(text.find_first_not_of(' '), text.size()));
   }
-  if (name == "preset")
-    fail(ErrorKind::kUsage, "{}: the preset is the command's argument, or stands at the top of a file", flag);
+  if (name == "preset" || name == "base")
+    fail(ErrorKind::kUsage, "{}: the {} is the command's argument, or stands at the top of a file", flag,
+         name);
   if (name == kOptimizerGroup) {
     const toml::table table = parse_toml("v = " + text, flag);
     if (table.size() != 1) fail(ErrorKind::kUsage, "{}: wanted key=value, got \"{}\"", flag, assignment);

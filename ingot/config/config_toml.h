@@ -22,7 +22,7 @@ namespace ingot {
 class ConfigBuilder {
  public:
   // Adds a preset by its name or a TOML file by its path. A file may start from a preset: preset = "demo"
-  // at its top.
+  // at its top; or from another file, whose place is relative to its own: base = "common.toml".
   void add_source(const std::string& preset_or_file);
 
   // Adds TOML text; `name` stands for the file in errors.
@@ -51,6 +51,7 @@ class ConfigBuilder {
 
  private:
   void add_preset(const std::string& name, const std::string& where);
+  void add_file(const std::filesystem::path& file, const std::string& where);
   void add_toml_of(std::string_view text, const std::string& name, bool is_preset);
 
   struct Origin {
@@ -63,6 +64,7 @@ class ConfigBuilder {
   RunConfig config_;
   RunConfig preset_;  // copy of config_ after the preset was added; its `preset` is empty if there is none
   std::vector<std::string> notes_;
+  std::vector<std::filesystem::path> open_files_ = {};  // each is the base of the one before
   std::map<std::string, Origin, std::less<>> origins_;  // key -> where it was set last
 };
 

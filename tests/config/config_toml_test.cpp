@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <set>
 
 #include "ingot/config/config_keys.h"
@@ -10,11 +12,13 @@
 #include "ingot/config/nearest.h"
 #include "ingot/config/optimizer_keys.h"
 #include "ingot/core/error.h"
+#include "ingot/core/file.h"
 #include "ingot/optim/rules/rule_list.h"
 
 namespace ingot {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -177,6 +181,51 @@ TEST(ConfigToml, ErrorsNamePlaceRuleAndNearestKey) {
   EXPECT_THAT(set_refusal("train.steps=many"), HasSubstr("--set: train.steps must be a whole number"));
   EXPECT_THAT(set_refusal("train.steps"), HasSubstr("wanted key=value"));
   EXPECT_THAT(set_refusal("preset=demo"), HasSubstr("the command's argument"));
+}
+
+class FilesWithBases : public testing::Test {
+ protected:
+  FilesWithBases()
+      : folder_(std::filesystem::path(testing::TempDir()) / ("ingot_bases_" + std::to_string(getpid()))) {
+    make_folders(folder_ / "more");
+  }
+  ~FilesWithBases() override { std::filesystem::remove_all(folder_); }
+  std::string write(const std::string& name, const std::string& text) const {
+    write_file(folder_ / name, text);
+    return (folder_ / name).string();
+  }
+  std::filesystem::path folder_;
+};
+
+TEST_F(FilesWithBases, OverrideThem) {
+  write("common.toml", "preset = \"tiny-llama\"\n[train]\nsteps = 7\nbatch_size = 3\n[optimizer]\nlr = 0.5");
+  write("large.toml", "base = \"common.toml\"\n[train]\nbatch_size = 5\n[optimizer]\nlr = 0.25");
+  const std::string file = write("more/run.toml", "base = \"../large.toml\"\n[optimizer]\nlr = 0.125");
+  ConfigBuilder builder;
+  builder.add_source(file);
+  const RunConfig& config = builder.build();
+  EXPECT_EQ(config.preset, "tiny-llama");
+  EXPECT_EQ(config.train.steps, 7);
+  EXPECT_EQ(config.train.batch_size, 5);
+  EXPECT_EQ(config.optimizer.lr, 0.125);
+  EXPECT_EQ(builder.set_by_user("train.steps"), (folder_ / "more/../common.toml").string() + ":3");
+}
+
+TEST_F(FilesWithBases, AreRefusedWithTheirPlace) {
+  const auto refused = [](const std::string& file) {
+    return refusal([&] { ConfigBuilder().add_source(file); });
+  };
+  const std::string a = write("a.toml", "base = \"b.toml\"\n[train]\nsteps = 1");
+  write("b.toml", "[train]\nsteps = 2\n");
+  EXPECT_EQ(refused(a), "");
+  write("b.toml", "\nbase = \"./a.toml\"");
+  EXPECT_THAT(refused(a), AllOf(HasSubstr("b.toml:2: "), HasSubstr("is its own base")));
+  EXPECT_THAT(refused(write("c.toml", "base = \"none.toml\"")),
+              AllOf(HasSubstr("c.toml:1: "), HasSubstr("none.toml")));
+  EXPECT_THAT(refused(write("d.toml", "base = 1")), HasSubstr("d.toml:1: base must be the name of a file"));
+  EXPECT_THAT(refused(write("e.toml", "preset = \"demo\"\nbase = \"b.toml\"")),
+              HasSubstr("e.toml:2: a file has a base or a preset"));
+  EXPECT_THAT(set_refusal("base=x.toml"), HasSubstr("the base is the command's argument"));
 }
 
 TEST(ConfigToml, FilesThatAreNotTomlAreNamedWithTheirLine) {
