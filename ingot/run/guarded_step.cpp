@@ -98,6 +98,8 @@ bool GuardedStep::collect() {
   if (!result.is_updated) end_line(line);
   if (const double stall_s = saver_.take_stall_s(); stall_s > 0)
     line.phases.push_back({"save_ms", 1e3 * stall_s});
+  run_.saved.tokens += result.tokens;
+  run_.beat();
   reporter_.report(result, line);
   run_.time_limit.end(reporter_.last_step_s());
   saver_.weights_were_used(line.at.step);

@@ -13,7 +13,7 @@ namespace ingot {
 class GuardedStep {
  public:
   GuardedStep(RunState& run, RunSaver& saver, StepReporter& reporter)
-      : run_(run), saver_(saver), reporter_(reporter), watch_(run) {}
+      : run_(run), saver_(saver), reporter_(reporter), watch_(run.config.guard, run.world, run.trainer) {}
 
   // The caller calls it after the state is initialised or loaded, and before the first step.
   void begin() { watch_.state_changed(); }

@@ -23,7 +23,7 @@ class Session {
           const std::atomic<bool>& is_interrupted, Mesh& mesh, OtherText other_text)
       : run_(config, folder, is_resume, console, is_interrupted, mesh, other_text),
         saver_(run_),
-        reporter_(run_),
+        reporter_(run_, run_.log),
         step_(run_, saver_, reporter_) {}
 
   TrainOutcome run();

@@ -27,12 +27,11 @@ std::string join(const std::vector<int64_t>& ranks) {
 // Returns the texts of all ranks that have one, in order of the ranks; every rank gets the same.
 std::string StateWatch::agree_on(const std::string& own) {
   std::string all;
-  Communicator& world = run_.world;
-  double first = own.empty() ? -1 : static_cast<double>(world.size() - world.rank());
-  first = world.max(first);  // the lowest rank that has a text
+  double first = own.empty() ? -1 : static_cast<double>(world_.size() - world_.rank());
+  first = world_.max(first);  // the lowest rank that has a text
   if (first < 0) return all;
   all = own;
-  world.broadcast_text(all, world.size() - static_cast<int>(first));
+  world_.broadcast_text(all, world_.size() - static_cast<int>(first));
   return all;
 }
 
@@ -40,7 +39,7 @@ std::string StateWatch::own_difference(const std::vector<StateHash>& before,
                                        const std::vector<StateHash>& now, const char* how) const {
   for (size_t i = 0; i < std::min(before.size(), now.size()); ++i)
     if (before[i] != now[i])
-      return fmt::format("{} {} rank {}", now[i].text(run_.trainer.params().list()), how, run_.world.rank());
+      return fmt::format("{} {} rank {}", now[i].text(trainer_.params().list()), how, world_.rank());
   return "";
 }
 
@@ -50,7 +49,7 @@ std::string StateWatch::difference_of_replicas(const std::vector<StateHash>& own
   std::vector<int64_t> mine(static_cast<size_t>(most * kNumbers), -1);
   for (size_t i = 0; i < own.size(); ++i) {
     int64_t* row = &mine[i * kNumbers];
-    row[0] = run_.world.rank();
+    row[0] = world_.rank();
     row[1] = own[i].unit;
     row[2] = static_cast<int64_t>(own[i].what);
     row[3] = number(own[i].key);
@@ -73,7 +72,7 @@ std::string StateWatch::difference_of_replicas(const std::vector<StateHash>& own
   }
   for (const auto& [place, part] : parts) {
     if (part.ranks.size() < 2) continue;
-    const std::string what = part.part.text(run_.trainer.params().list());
+    const std::string what = part.part.text(trainer_.params().list());
     const auto largest =
         std::ranges::max_element(part.ranks, {}, [](const auto& ranks) { return ranks.second.size(); });
     size_t count = 0;
@@ -94,12 +93,11 @@ std::string StateWatch::difference_of_replicas(const std::vector<StateHash>& own
 }
 
 std::optional<std::string> StateWatch::look(bool is_saving) {
-  const GuardConfig& guard = run_.config.guard;
-  const int64_t step = run_.steps_done();
-  const bool is_due = guard.replica_hash_every > 0 && step > 0 && step % guard.replica_hash_every == 0;
+  const int64_t step = trainer_.state().steps_done, every = guard_.replica_hash_every;
+  const bool is_due = every > 0 && step > 0 && step % every == 0;
   const bool compares = has_replicas() && (is_saving || is_due);
   if (!compares && !last_) return std::nullopt;
-  const std::vector<StateHash> now = hash_state(run_.trainer, staging_);
+  const std::vector<StateHash> now = hash_state(trainer_, staging_);
   std::string found = last_ ? agree_on(own_difference(*last_, now, "changed in the memory of")) : "";
   if (found.empty() && compares) {
     found = agree_on(difference_of_replicas(now));
@@ -110,17 +108,17 @@ std::optional<std::string> StateWatch::look(bool is_saving) {
 }
 
 void StateWatch::state_changed() {
-  if (run_.config.guard.watches_memory) last_ = hash_state(run_.trainer, staging_);
+  if (guard_.watches_memory) last_ = hash_state(trainer_, staging_);
 }
 
 std::string StateWatch::verdict() {
-  if (!suspicion_ || run_.steps_done() != suspicion_->step) return "";
+  if (!suspicion_ || trainer_.state().steps_done != suspicion_->step) return "";
   const std::vector<StateHash> before = std::move(suspicion_->hashes);
   suspicion_.reset();
-  const std::string own = own_difference(before, hash_state(run_.trainer, staging_), "were others on");
-  std::vector<double> wrong(static_cast<size_t>(run_.world.size()), 0);
-  if (!own.empty()) wrong[static_cast<size_t>(run_.world.rank())] = 1;
-  run_.world.max(wrong);
+  const std::string own = own_difference(before, hash_state(trainer_, staging_), "were others on");
+  std::vector<double> wrong(static_cast<size_t>(world_.size()), 0);
+  if (!own.empty()) wrong[static_cast<size_t>(world_.rank())] = 1;
+  world_.max(wrong);
   std::vector<int64_t> ranks;
   for (size_t rank = 0; rank < wrong.size(); ++rank)
     if (wrong[rank] > 0) ranks.push_back(static_cast<int64_t>(rank));
@@ -136,19 +134,19 @@ std::string StateWatch::verdict() {
 }
 
 bool StateWatch::is_verified(int64_t steps) const {
-  const int64_t every = run_.config.guard.verify_every;
+  const int64_t every = guard_.verify_every;
   return every > 0 && (steps + 1) % every == 0;
 }
 
 void StateWatch::keep_gradients(double loss) {
-  gradients_ = hash_gradients(run_.trainer, staging_);
+  gradients_ = hash_gradients(trainer_, staging_);
   loss_ = loss;
 }
 
 bool StateWatch::has_same_gradients(double loss, std::string& difference) {
-  std::string own = own_difference(gradients_, hash_gradients(run_.trainer, staging_), "changed on");
+  std::string own = own_difference(gradients_, hash_gradients(trainer_, staging_), "changed on");
   if (own.empty() && std::bit_cast<uint64_t>(loss) != std::bit_cast<uint64_t>(loss_))
-    own = fmt::format("the loss changed on rank {}", run_.world.rank());
+    own = fmt::format("the loss changed on rank {}", world_.rank());
   difference = agree_on(own);
   return difference.empty();
 }

@@ -10,15 +10,19 @@
 #include <string>
 #include <vector>
 
+#include "ingot/comm/communicator.h"
+#include "ingot/config/guard_config.h"
 #include "ingot/core/staging.h"
-#include "ingot/run/run_state.h"
 #include "ingot/train/state_hash.h"
+#include "ingot/train/trainer.h"
 
 namespace ingot {
 
 class StateWatch {
  public:
-  explicit StateWatch(RunState& run) : run_(run) {}
+  // Borrows all three. world: all ranks of the run.
+  StateWatch(const GuardConfig& guard, Communicator& world, Trainer& trainer)
+      : guard_(guard), world_(world), trainer_(trainer) {}
 
   // Called before an update, and before a checkpoint: returns what is wrong with the state, or nullopt.
   // Compares replicas if is_saving, and every guard.replica_hash_every steps.
@@ -44,15 +48,17 @@ class StateWatch {
     std::vector<StateHash> hashes;
   };
 
-  bool has_replicas() const { return run_.config.guard.replica_hash_every > 0 && replicas().size() > 1; }
-  Communicator& replicas() const { return *run_.trainer.layout().mesh->replicate; }
+  bool has_replicas() const { return guard_.replica_hash_every > 0 && replicas().size() > 1; }
+  Communicator& replicas() const { return *trainer_.layout().mesh->replicate; }
   // Names the first part that differs; `how` follows it.
   std::string own_difference(const std::vector<StateHash>& before, const std::vector<StateHash>& now,
                              const char* how) const;
   std::string difference_of_replicas(const std::vector<StateHash>& own) const;
   std::string agree_on(const std::string& own);
 
-  RunState& run_;
+  const GuardConfig& guard_;
+  Communicator& world_;
+  Trainer& trainer_;
   Staging staging_;
   std::optional<std::vector<StateHash>> last_;  // of the state after the last update, with guard.memory_watch
   std::vector<StateHash> gradients_;

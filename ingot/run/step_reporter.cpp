@@ -7,8 +7,9 @@
 
 namespace ingot {
 
-StepReporter::StepReporter(RunState& run)
+StepReporter::StepReporter(const RunState& run, RunLog& log)
     : run_(run),
+      log_(log),
       flops_per_token_(run.trainer.layout().model->config().flops_per_token()),
       mfu_(run.config.precision.compute, run.config.train.device, run.config.precision.allows_tf32, run.world,
            run.folder.is_lead() ? run.folder.record().peak_before(run.world.size()) : 0) {}
@@ -20,7 +21,7 @@ void StepReporter::report_arenas() {
     std::ranges::replace(key, ' ', '_');
     fields.emplace_back(key, static_cast<int64_t>(use.bytes));
   }
-  run_.log.write(run_.steps_done(), fields, true);
+  log_.write(run_.steps_done(), fields, true);
 }
 
 // Returns the seconds until the end of the run or the point where it stops; nullopt if unknown.
@@ -39,9 +40,7 @@ void StepReporter::report(const StepResult& result, const StepLine& line) {
   last_step_s_ = RunState::seconds_since(std::max(line.begin, last_report_));
   last_report_ = RunState::Clock::now();
   train_s_ += last_step_s_;
-  run_.saved.tokens += result.tokens;
   const int64_t step = at.step + 1;
-  run_.beat();
   StepReport report{.step = step,
                     .steps = plan.length().unit == RunUnit::kSteps ? run_.config.train.steps : 0,
                     .progress = plan.progress(line.after),
@@ -60,9 +59,9 @@ void StepReporter::report(const StepResult& result, const StepLine& line) {
   run_.console.step(report, is_logged);
   std::vector<MetricsField> numbers = fields(result, line, report);
   if (is_logged) numbers.emplace_back("rss_bytes", static_cast<int64_t>(rss_bytes()));
-  run_.log.write(step, numbers, is_logged);
-  if (is_logged) run_.log.write_fp8(step, run_.trainer.state().fp8);
-  if (const auto trouble = run_.log.take_trouble())
+  log_.write(step, numbers, is_logged);
+  if (is_logged) log_.write_fp8(step, run_.trainer.state().fp8);
+  if (const auto trouble = log_.take_trouble())
     run_.console.warning(fmt::format("{}; its lines wait in memory", *trouble));
 }
 

@@ -21,7 +21,7 @@ struct StepLine {
 class StepReporter {
  public:
   // All ranks construct it together.
-  explicit StepReporter(RunState& run);
+  StepReporter(const RunState& run, RunLog& log);
 
   // Called once when training starts.
   void report_arenas();
@@ -37,7 +37,8 @@ class StepReporter {
   std::optional<double> seconds_left(const RunPosition& position) const;
   std::vector<MetricsField> fields(const StepResult& result, const StepLine& line, const StepReport& report);
 
-  RunState& run_;
+  const RunState& run_;
+  RunLog& log_;
   double flops_per_token_;
   MfuMeter mfu_;
   Eta eta_;

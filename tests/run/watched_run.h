@@ -27,7 +27,7 @@ class WatchedRun {
         console_([this](std::string_view line) { said += line; }, 0),
         run(config, *folder_, false, console_, is_interrupted_, mesh, OtherText::kRefused),
         saver(run),
-        reporter_(run),
+        reporter_(run, run.log),
         step(run, saver, reporter_) {
     step.begin();
     saver.save();
