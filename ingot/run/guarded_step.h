@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <string>
 
 #include "ingot/run/run_saver.h"
 #include "ingot/run/state_watch.h"
@@ -12,14 +13,21 @@ namespace ingot {
 
 class GuardedStep {
  public:
-  GuardedStep(RunState& run, RunSaver& saver, StepReporter& reporter)
-      : run_(run), saver_(saver), reporter_(reporter), watch_(run.config.guard, run.world, run.trainer) {}
+  // Borrows all arguments. progress: the steps are counted there, and taken back.
+  GuardedStep(const RunSetup& setup, RunServices& services, Progress& progress, RunSaver& saver,
+              StepReporter& reporter)
+      : setup_(setup),
+        services_(services),
+        progress_(progress),
+        saver_(saver),
+        reporter_(reporter),
+        watch_(setup.config.guard, setup.world, services.trainer) {}
 
-  // The caller calls it after the state is initialised or loaded, and before the first step.
-  void begin() { watch_.state_changed(); }
-  // Checks the state; the caller calls it before it saves the state. Returns false if the state was corrupt
-  // and the run is back at a checkpoint.
-  bool is_sound();
+  // Checks the state; the caller calls it before it saves the state (is_saving). Returns false if the state
+  // was corrupt and the run is back at a checkpoint.
+  bool is_sound(bool is_saving = true);
+  // Returns the position before the next step.
+  RunPosition position() const;
 
   // Submits the next step, and collects the steps that are due. Returns false if a batch was skipped or the
   // run is back before an earlier step; no evaluation, sample or checkpoint is due then. may_abandon: a
@@ -36,10 +44,12 @@ class GuardedStep {
   void reject(const Verdict& verdict, const RunPosition& at);
   void roll_back(const Verdict& verdict, const RunPosition& at);
   void go_back();
-  bool is_state_sound(bool is_saving);
+  void log_event(const std::string& event, const std::string& reason, int64_t step, const RunPosition& at);
   StepResult verified(const StepResult& first, const RunPosition& at);
 
-  RunState& run_;
+  const RunSetup& setup_;
+  RunServices& services_;
+  Progress& progress_;
   RunSaver& saver_;
   StepReporter& reporter_;
   StateWatch watch_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <vector>
 
 #include "ingot/core/arena.h"
@@ -13,11 +12,10 @@
 #include "ingot/ops/fill_normal.h"
 #include "ingot/ops/matmul.h"
 #include "ingot/ops/tf32.h"
+#include "ingot/run/run_clock.h"
 
 namespace ingot {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kFirstCpuSize = 384, kLastCpuSize = 3072;
 // A product that takes this long on a CPU hides the cost of starting its threads.
@@ -34,10 +32,6 @@ int64_t first_size([[maybe_unused]] Device device) {
   return kFirstCpuSize;
 }
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 }  // namespace
 
 double ProductPeak::repeat(int64_t size, double time_s) {
@@ -50,9 +44,9 @@ double ProductPeak::repeat(int64_t size, double time_s) {
   fill_normal(a, 1, stream);
   if (device_ == Device::kCuda) return repeat_on_device({a, c}, time_s, stream);
   double best_s = 1e9;
-  const auto begin = Clock::now();
+  const auto begin = RunClock::now();
   for (int i = 0; i < kFewest || seconds_since(begin) < time_s; ++i) {
-    const auto start = Clock::now();
+    const auto start = RunClock::now();
     matmul(c, a, a, kForms[i % 3], false, stream);
     best_s = std::min(best_s, seconds_since(start));
     if (i + 1 >= kFewest && best_s < kLongEnough_s && size < kLastCpuSize / 2) break;
@@ -68,7 +62,7 @@ double ProductPeak::repeat_on_device([[maybe_unused]] const Operands& at, [[mayb
                                      [[maybe_unused]] Stream& stream) {
   std::vector<double> times_s;
   if constexpr (kHasCuda) {
-    const auto begin = Clock::now();
+    const auto begin = RunClock::now();
     for (int round = 0; round < 2 || seconds_since(begin) < time_s; ++round) {
       std::array<cuda::Event, kProductsPerRound + 1> events;
       events[0].record(stream);

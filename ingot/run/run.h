@@ -33,8 +33,8 @@ struct TrainOutcome {
   enum class Status { kCompleted, kStopped, kInterrupted, kNotBegun };
   Status status = Status::kCompleted;
   int64_t steps = 0, tokens = 0;  // totals of the run, including resumed parts
-  EvalResult final_eval;
-  std::filesystem::path checkpoint;  // the last one saved
+  EvalResult final_eval = {};
+  std::filesystem::path checkpoint = {};  // the last one saved
 };
 
 // Trains until train.steps, train.stop_at, train.max_time or `is_interrupted`, and saves a checkpoint before

@@ -11,6 +11,7 @@
 #include "ingot/comm/agree.h"
 #include "ingot/config/config_toml.h"
 #include "ingot/core/error.h"
+#include "ingot/run/run_start.h"
 
 namespace ingot {
 namespace {
@@ -43,41 +44,43 @@ SaveSchedule schedule_for(const RunConfig& config) {
 class StallTimer {
  public:
   explicit StallTimer(double& sum_s) : sum_s_(sum_s) {}
-  ~StallTimer() { sum_s_ += RunState::seconds_since(begin_); }
+  ~StallTimer() { sum_s_ += seconds_since(begin_); }
   StallTimer(const StallTimer&) = delete;
   StallTimer& operator=(const StallTimer&) = delete;
 
  private:
   double& sum_s_;
-  RunState::Clock::time_point begin_ = RunState::Clock::now();
+  RunClock::time_point begin_ = RunClock::now();
 };
-
-double training_s(const RunState& run) { return RunState::seconds_since(run.times.training_start); }
 
 }  // namespace
 
-RunSaver::RunSaver(RunState& run)
-    : run_(run),
-      schedule_(schedule_for(run.config)),
-      newest_(run.resumed ? Newest::kSaved : Newest::kPruned),
-      writer_(run.is_lead() ? &run.store : nullptr, run.trainer) {
-  if (!run.config.checkpoint.copies_state()) return;
-  const bool is_on_device = run.config.train.device == Device::kCuda;
-  room_.emplace("copy for checkpoints", CheckpointWriter::copy_bytes(run.trainer),
+RunSaver::RunSaver(const RunSetup& setup, RunServices& services, const Progress& progress,
+                   SavedCheckpoints saved)
+    : setup_(setup),
+      services_(services),
+      progress_(progress),
+      saved_(std::move(saved)),
+      schedule_(schedule_for(setup.config)),
+      newest_(setup.resumed ? Newest::kSaved : Newest::kPruned),
+      writer_(setup.is_lead() ? &services.store : nullptr, services.trainer) {
+  if (!setup.config.checkpoint.copies_state()) return;
+  const bool is_on_device = setup.config.train.device == Device::kCuda;
+  room_.emplace("copy for checkpoints", CheckpointWriter::copy_bytes(services.trainer),
                 is_on_device ? Memory::kPinned : Memory::kHost);
 }
 
 bool RunSaver::is_due() {
-  const int64_t step = run_.steps_done();
-  if (!schedule_.reads_clock()) return schedule_.is_due(step, training_s(run_));
+  const int64_t step = services_.steps_done();
+  if (!schedule_.reads_clock()) return schedule_.is_due(step, progress_.training_s());
   // A save that is due by the clock waits for the one that is being written.
-  const bool may_begin = !writer_.is_active() || run_.is_due(run_.config.checkpoint.every);
-  return run_.world.is_any(run_.is_lead() && may_begin && schedule_.is_due(step, training_s(run_)));
+  const bool may_begin = !writer_.is_active() || is_due_after(step, setup_.config.checkpoint.every);
+  return setup_.world.is_any(setup_.is_lead() && may_begin && schedule_.is_due(step, progress_.training_s()));
 }
 
 void RunSaver::save() {
   if (!settle()) return;
-  if (run_.last.save_step == run_.steps_done()) return;
+  if (saved_.step == services_.steps_done()) return;
   const StallTimer timer(stall_s_);
   std::optional<Error> trouble = begin(room_ ? &*room_ : nullptr);
   if (!trouble && !room_) trouble = finish_pending();
@@ -85,8 +88,8 @@ void RunSaver::save() {
 }
 
 void RunSaver::save_failed(const Error& error) {
-  const double pause_s = schedule_.failed(training_s(run_));
-  run_.console.warning(
+  const double pause_s = schedule_.failed(progress_.training_s());
+  setup_.console.warning(
       fmt::format("step {}: the checkpoint could not be saved: {}; the run goes on and tries again in {}",
                   pending_.step, error.what(), format_time(pause_s)));
 }
@@ -97,15 +100,15 @@ void RunSaver::save_or_fail() {
   for (const double pause_s : kPauses_s) {
     const std::optional<Error> trouble = save_now();
     if (!trouble) return;
-    run_.console.warning(fmt::format("step {}: the checkpoint could not be saved: {}; trying again in {}",
-                                     run_.steps_done(), trouble->what(), format_time(pause_s)));
+    setup_.console.warning(fmt::format("step {}: the checkpoint could not be saved: {}; trying again in {}",
+                                       services_.steps_done(), trouble->what(), format_time(pause_s)));
     std::this_thread::sleep_for(std::chrono::duration<double>(pause_s));
   }
   if (const std::optional<Error> trouble = save_now()) throw Error(*trouble);
 }
 
 std::optional<Error> RunSaver::save_now() {
-  if (run_.last.save_step == run_.steps_done()) return std::nullopt;
+  if (saved_.step == services_.steps_done()) return std::nullopt;
   const std::optional<Error> trouble = begin(nullptr);
   return trouble ? trouble : finish_pending();
 }
@@ -126,40 +129,44 @@ std::optional<Error> RunSaver::attempt(const Work& work) {
 
 std::optional<Error> RunSaver::begin(Arena* room) {
   finish_prune();
-  pending_ = {.step = run_.steps_done(), .begin = RunState::Clock::now()};
-  run_.begin_phase(TimeLimit::Phase::kSaving);
-  run_.console.live("saving");
+  pending_ = {.step = services_.steps_done(), .begin = RunClock::now()};
+  services_.begin_phase(TimeLimit::Phase::kSaving);
+  setup_.console.live("saving");
   require_finite_eval();
-  TrainerState& state = run_.saved;
-  state.step = pending_.step;
-  state.sample_position = run_.loader.position();
-  state.spent_s = run_.position().time_s;
-  state.recent_losses = run_.guard.losses().values();
-  state.recent_norms = run_.guard.norms();
-  state.is_norm_rise_reported = run_.guard.is_rise_reported();
-  run_.guard
-      .checkpoint_saved();  // now, because a run that rolls back must not depend on when it is committed
+  Guard& guard = services_.guard;
+  const TrainerState state{.step = pending_.step,
+                           .tokens = progress_.tokens,
+                           .sample_position = services_.loader.position(),
+                           .spent_s = progress_.spent_s(setup_),
+                           .data_hash = setup_.text.train,
+                           .recent_losses = guard.losses().values(),
+                           .excluded_samples = progress_.excluded_samples,
+                           .val_hash = setup_.text.val,
+                           .recent_norms = guard.norms(),
+                           .is_norm_rise_reported = guard.is_rise_reported(),
+                           .base_fingerprint = progress_.base_fingerprint};
+  guard.checkpoint_saved();  // now, because a run that rolls back must not depend on when it is committed
   return attempt([&] {
-    agree(run_.world, [&] { run_.log.sync(); });
-    writer_.begin(*run_.data.tokenizer, checkpoint_config(run_.config), state, room);
+    agree(setup_.world, [&] { services_.log.sync(); });
+    writer_.begin(*setup_.data.tokenizer, checkpoint_config(setup_.config), state, room);
   });
 }
 
 std::optional<Error> RunSaver::finish_pending() {
-  run_.begin_phase(TimeLimit::Phase::kSaving);
+  services_.begin_phase(TimeLimit::Phase::kSaving);
   return attempt([&] { committed(writer_.finish()); });
 }
 
 void RunSaver::committed(const std::filesystem::path& path) {
-  run_.last.checkpoint = path;
-  run_.last.save_step = pending_.step;
-  schedule_.saved(training_s(run_));
-  const bool is_used = run_.steps_done() > pending_.step || run_.last.eval_step == pending_.step;
+  saved_.path = path;
+  saved_.step = pending_.step;
+  schedule_.saved(progress_.training_s());
+  const bool is_used = services_.steps_done() > pending_.step || progress_.eval_step == pending_.step;
   newest_ = is_used ? Newest::kUsed : Newest::kSaved;
   if (best_due_.step == pending_.step) name_best();
   // The limit of later saves counts all of the time that this one took.
-  run_.begin_phase(TimeLimit::Phase::kSaving);
-  run_.time_limit.end(RunState::seconds_since(pending_.begin));
+  services_.begin_phase(TimeLimit::Phase::kSaving);
+  services_.time_limit.end(seconds_since(pending_.begin));
   prune();
 }
 
@@ -191,23 +198,23 @@ void RunSaver::wait_until_copied() {
 void RunSaver::state_is_corrupt() {
   if (!is_writing_this_step()) return;
   writer_.abandon();
-  run_.console.line(fmt::format("the checkpoint of step {} is given up", pending_.step));
+  setup_.console.line(fmt::format("the checkpoint of step {} is given up", pending_.step));
 }
 
 double RunSaver::take_stall_s() { return std::exchange(stall_s_, 0.0); }
 
 // Throws a kNumerics error if the current weights have been evaluated and their loss is not finite.
 void RunSaver::require_finite_eval() {
-  const RunState::Last& last = run_.last;
-  if (last.eval_step == run_.steps_done() && last.eval->tokens > 0 && !std::isfinite(last.eval->loss))
-    refuse_broken_state(run_.steps_done(), Error(fmt::format("its validation loss is {}", last.eval->loss)));
+  if (progress_.eval_step != services_.steps_done()) return;
+  const EvalResult& eval = progress_.eval->result;
+  if (eval.tokens > 0 && !std::isfinite(eval.loss))
+    refuse_broken_state(services_.steps_done(), Error(fmt::format("its validation loss is {}", eval.loss)));
 }
 
 void RunSaver::refuse_broken_state(int64_t step, const Error& error) {
-  const auto healthy = run_.newest_healthy(step);
-  const std::string what = run_.last.save_step == step
-                               ? fmt::format("it is of no use in {}", run_.last.checkpoint.string())
-                               : "it was not saved";
+  const auto healthy = newest_healthy(services_.store, setup_.console, setup_.world, step);
+  const std::string what =
+      saved_.step == step ? fmt::format("it is of no use in {}", saved_.path.string()) : "it was not saved";
   const std::string where =
       healthy ? fmt::format(
                     "the newest healthy checkpoint before it is {}: lower optimizer.lr, or raise "
@@ -220,54 +227,54 @@ void RunSaver::refuse_broken_state(int64_t step, const Error& error) {
 
 void RunSaver::finish() {
   require_finite_eval();
-  if (newest_ == Newest::kSaved && run_.last.eval_step == run_.steps_done()) newest_ = Newest::kUsed;
+  if (newest_ == Newest::kSaved && progress_.eval_step == services_.steps_done()) newest_ = Newest::kUsed;
   prune();
   finish_prune();
   try {
-    run_.log.sync();
+    services_.log.sync();
   } catch (const Error& error) {
-    run_.console.warning(error.what());  // the state is saved; only a line about it is missing
+    setup_.console.warning(error.what());  // the state is saved; only a line about it is missing
   }
 }
 
 void RunSaver::evaluated(double val_loss) {
-  if (!run_.config.checkpoint.keeps_best || !(val_loss < run_.last.best.val_loss)) return;
-  best_due_ = {.step = run_.steps_done(), .val_loss = val_loss};
-  if (run_.last.save_step == best_due_.step) name_best();
+  if (!setup_.config.checkpoint.keeps_best || !(val_loss < saved_.best.val_loss)) return;
+  best_due_ = {.step = services_.steps_done(), .val_loss = val_loss};
+  if (saved_.step == best_due_.step) name_best();
 }
 
-bool RunSaver::is_best_due() const { return best_due_.step == run_.steps_done(); }
+bool RunSaver::is_best_due() const { return best_due_.step == services_.steps_done(); }
 
 // Makes the committed checkpoint of best_due_ the best one. If the link cannot be made, the run continues,
 // because the checkpoint itself is saved.
 void RunSaver::name_best() {
-  run_.last.best = std::exchange(best_due_, {});
-  if (!run_.is_lead()) return;
+  saved_.best = std::exchange(best_due_, {});
+  if (!setup_.is_lead()) return;
   finish_prune();
   try {
-    run_.log.sync();  // a resumed run finds the loss of the best checkpoint there
-    run_.store.set_best(run_.last.best.step);
+    services_.log.sync();  // a resumed run finds the loss of the best checkpoint there
+    services_.store.set_best(saved_.best.step);
   } catch (const Error& error) {
-    run_.console.warning(error.what());
+    setup_.console.warning(error.what());
   }
 }
 
 void RunSaver::weights_were_used(int64_t first_step) {
-  if (newest_ == Newest::kSaved && first_step >= run_.last.save_step) newest_ = Newest::kUsed;
+  if (newest_ == Newest::kSaved && first_step >= saved_.step) newest_ = Newest::kUsed;
 }
 
 void RunSaver::prune() {
   if (newest_ != Newest::kUsed || writer_.is_active()) return;
   newest_ = Newest::kPruned;
   std::optional<TimedPhase> phase;
-  if (!room_) phase.emplace(run_, TimeLimit::Phase::kSaving);  // rank 0 may read checkpoints
-  if (!run_.is_lead()) return;
+  if (!room_) phase.emplace(services_, TimeLimit::Phase::kSaving);  // rank 0 may read checkpoints
+  if (!setup_.is_lead()) return;
   finish_prune();
   const auto work = [this] {
     if (room_) BackgroundTask::become_patient();
     try {
-      run_.store.prune(
-          static_cast<int>(run_.config.checkpoint.keep),
+      services_.store.prune(
+          static_cast<int>(setup_.config.checkpoint.keep),
           [this](const std::filesystem::path& path, const std::string& what) {
             prune_warnings_.push_back(fmt::format("{}: {}; older checkpoints are kept", path.string(), what));
           });
@@ -282,7 +289,7 @@ void RunSaver::prune() {
 
 void RunSaver::finish_prune() {
   pruner_.wait();
-  for (const std::string& warning : prune_warnings_) run_.console.warning(warning);
+  for (const std::string& warning : prune_warnings_) setup_.console.warning(warning);
   prune_warnings_.clear();
 }
 

@@ -7,6 +7,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ingot/checkpoint/checkpoint_writer.h"
@@ -14,13 +15,18 @@
 #include "ingot/core/arena.h"
 #include "ingot/core/error.h"
 #include "ingot/core/process/background_task.h"
-#include "ingot/run/run_state.h"
+#include "ingot/run/run_services.h"
 
 namespace ingot {
 
 class RunSaver {
  public:
-  explicit RunSaver(RunState& run);
+  // Borrows all arguments except `saved`.
+  RunSaver(const RunSetup& setup, RunServices& services, const Progress& progress, SavedCheckpoints saved);
+
+  const SavedCheckpoints& saved() const { return saved_; }
+  // Called after the run has gone back to a checkpoint.
+  void restored(SavedCheckpoints saved) { saved_ = std::move(saved); }
 
   // Returns true if a checkpoint is due now. All ranks use rank 0's clock.
   bool is_due();
@@ -41,7 +47,7 @@ class RunSaver {
   // Called before the state is changed by something else than a step's passes.
   void wait_until_copied();
   // Returns true if the state of now is being written.
-  bool is_writing_this_step() const { return writer_.is_active() && pending_.step == run_.steps_done(); }
+  bool is_writing_this_step() const { return writer_.is_active() && pending_.step == services_.steps_done(); }
   // Called when the state was found to be corrupt: gives up the checkpoint of it.
   void state_is_corrupt();
   // Returns how long the training thread has waited for checkpoints since the last call, in seconds.
@@ -64,7 +70,7 @@ class RunSaver {
   // The checkpoint that is being written.
   struct Pending {
     int64_t step = -1;
-    RunState::Clock::time_point begin = {};
+    RunClock::time_point begin = {};
   };
 
   std::optional<Error> begin(Arena* room);
@@ -79,7 +85,10 @@ class RunSaver {
   void require_finite_eval();
   [[noreturn]] void refuse_broken_state(int64_t step, const Error& error);
 
-  RunState& run_;
+  const RunSetup& setup_;
+  RunServices& services_;
+  const Progress& progress_;
+  SavedCheckpoints saved_;
   SaveSchedule schedule_;
   // State of the newest checkpoint: saved; used (a finite loss was computed from its weights); or pruned
   // (older ones were removed).

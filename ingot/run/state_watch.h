@@ -20,9 +20,12 @@ namespace ingot {
 
 class StateWatch {
  public:
-  // Borrows all three. world: all ranks of the run.
+  // Borrows all arguments. world: all ranks of the run. REQUIRES: the trainer's state is initialised or
+  // restored.
   StateWatch(const GuardConfig& guard, Communicator& world, Trainer& trainer)
-      : guard_(guard), world_(world), trainer_(trainer) {}
+      : guard_(guard), world_(world), trainer_(trainer) {
+    state_changed();
+  }
 
   // Called before an update, and before a checkpoint: returns what is wrong with the state, or nullopt.
   // Compares replicas if is_saving, and every guard.replica_hash_every steps.

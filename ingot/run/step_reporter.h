@@ -7,21 +7,25 @@
 
 #include "ingot/console/eta.h"
 #include "ingot/run/mfu.h"
-#include "ingot/run/run_state.h"
+#include "ingot/run/progress.h"
+#include "ingot/run/record/run_log.h"
+#include "ingot/train/guard.h"
+#include "ingot/train/trainer.h"
 
 namespace ingot {
 
 // The data of a step's log line that is not in its result.
 struct StepLine {
   RunPosition at = {}, after = {};  // positions before and after the step
-  RunState::Clock::time_point begin = {};
+  RunClock::time_point begin = {};
   std::vector<MetricsField> phases = {};
 };
 
 class StepReporter {
  public:
-  // All ranks construct it together.
-  StepReporter(const RunState& run, RunLog& log);
+  // Borrows all arguments. All ranks construct it together.
+  StepReporter(const RunSetup& setup, const Trainer& trainer, const Guard& guard, const Progress& progress,
+               RunLog& log);
 
   // Called once when training starts.
   void report_arenas();
@@ -37,12 +41,15 @@ class StepReporter {
   std::optional<double> seconds_left(const RunPosition& position) const;
   std::vector<MetricsField> fields(const StepResult& result, const StepLine& line, const StepReport& report);
 
-  const RunState& run_;
+  const RunSetup& setup_;
+  const Trainer& trainer_;
+  const Guard& guard_;
+  const Progress& progress_;
   RunLog& log_;
   double flops_per_token_;
   MfuMeter mfu_;
   Eta eta_;
-  RunState::Clock::time_point last_report_ = {};
+  RunClock::time_point last_report_ = {};
   double train_s_ = 0;  // seconds spent in steps
   double last_step_s_ = std::numeric_limits<double>::infinity();
   double stages_wait_s_ = 0, stages_s_ = 0;  // pipeline: seconds waiting for messages, and in total

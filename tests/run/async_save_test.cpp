@@ -72,7 +72,7 @@ TEST_F(AsyncSave, TheCopyIsWrittenAndNotTheTrainersMemory) {
   run.go_to(2);
   CheckpointStore store(folder / "checkpoints");
   CheckpointWriter writer(&store, run.run.trainer);
-  TrainerState state = run.run.saved;
+  TrainerState state;
   const auto tokenizer = make_byte_tokenizer();
   state.step = 1;
   writer.begin(*tokenizer, "", state, nullptr);
@@ -103,7 +103,7 @@ TEST_F(AsyncSave, ACopyWhoseBitsChangeIsNotCommitted) {
   const auto tokenizer = make_byte_tokenizer();
   std::string error;
   for (int attempt = 0; attempt < 50 && error.empty(); ++attempt) {
-    writer.begin(*tokenizer, "", run.run.saved, &room);
+    writer.begin(*tokenizer, "", TrainerState{}, &room);
     writer.wait_until_copied();
     room.release_to(0);
     room.alloc(DType::u8, {1}).as<uint8_t>()[0] ^= 0x10;
@@ -115,7 +115,7 @@ TEST_F(AsyncSave, ACopyWhoseBitsChangeIsNotCommitted) {
   }
   EXPECT_THAT(error, HasSubstr("changed in memory while the checkpoint was written"));
   EXPECT_TRUE(fs::is_empty(folder / "checkpoints"));
-  writer.begin(*tokenizer, "", run.run.saved, &room);
+  writer.begin(*tokenizer, "", TrainerState{}, &room);
   EXPECT_NO_THROW(writer.finish());
 }
 
@@ -128,10 +128,10 @@ TEST_F(AsyncSave, AnAbandonedCheckpointLeavesNothing) {
   Arena room("copy", CheckpointWriter::copy_bytes(run.run.trainer));
   {
     CheckpointWriter writer(&store, run.run.trainer);
-    writer.begin(*make_byte_tokenizer(), "", run.run.saved, &room);
+    writer.begin(*make_byte_tokenizer(), "", TrainerState{}, &room);
     writer.abandon();
     EXPECT_TRUE(fs::is_empty(folder / "checkpoints"));
-    writer.begin(*make_byte_tokenizer(), "", run.run.saved, &room);
+    writer.begin(*make_byte_tokenizer(), "", TrainerState{}, &room);
   }
   EXPECT_TRUE(fs::is_empty(folder / "checkpoints"));
 }

@@ -13,9 +13,10 @@
 
 #include "ingot/console/console.h"
 #include "ingot/core/philox.h"
+#include "ingot/parallel/parallelize.h"
 #include "ingot/run/guarded_step.h"
 #include "ingot/run/run_saver.h"
-#include "ingot/run/run_state.h"
+#include "ingot/run/run_start.h"
 #include "ingot/run/step_reporter.h"
 
 namespace ingot {
@@ -25,11 +26,12 @@ class WatchedRun {
   WatchedRun(const RunConfig& config, const std::filesystem::path& out, Mesh& mesh)
       : folder_(open(out, *mesh.world)),
         console_([this](std::string_view line) { said += line; }, 0),
-        run(config, *folder_, false, console_, is_interrupted_, mesh, OtherText::kRefused),
-        saver(run),
-        reporter_(run, run.log),
-        step(run, saver, reporter_) {
-    step.begin();
+        setup_(*load_run(config, std::nullopt, *folder_, console_, is_interrupted_, *mesh.world)),
+        store_(folder_->checkpoints()),
+        run(setup_, store_, parallelize(setup_.config, mesh)),
+        saver(setup_, run, progress_, start_or_resume(setup_, run, progress_)),
+        reporter_(setup_, run.trainer, run.guard, progress_, run.log),
+        step(setup_, run, progress_, saver, reporter_) {
     saver.save();
   }
 
@@ -82,9 +84,12 @@ class WatchedRun {
   std::unique_ptr<RunFolder> folder_;
   std::atomic<bool> is_interrupted_ = false;
   Console console_;
+  const RunSetup setup_;
+  CheckpointStore store_;
+  Progress progress_;
 
  public:
-  RunState run;
+  RunServices run;
   RunSaver saver;
 
  private:

@@ -1,0 +1,106 @@
+#include "ingot/run/run_setup.h"
+
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include "ingot/core/error.h"
+#include "ingot/core/file.h"
+#include "ingot/run/record/start_debris.h"
+#include "ingot/run/run_start.h"
+
+namespace ingot {
+namespace {
+
+// Returns nullopt if some rank is interrupted.
+std::optional<RunData> load_data(const DataConfig& config, const std::optional<ResumePoint>& resumed,
+                                 const std::atomic<bool>& is_interrupted, Communicator& world) {
+  std::optional<std::string> tokenizer;
+  if (resumed && resumed->changes.keeps_tokenizer())
+    tokenizer = read_file(resumed->checkpoint.path / "tokenizer.json");
+  struct ToldToEnd {};
+  std::optional<RunData> loaded;
+  try {
+    loaded = load_run_data(config, tokenizer, [&](std::string_view, int64_t, int64_t) {
+      if (is_interrupted) throw ToldToEnd{};
+    });
+  } catch (const ToldToEnd&) {
+  }
+  if (world.is_any(!loaded)) loaded.reset();
+  return loaded;
+}
+
+void complete_vocab(RunConfig& config, const Tokenizer& tokenizer) {
+  const int64_t wanted = tokenizer.vocab_size();
+  if (config.model.vocab != 0 && config.model.vocab < wanted)
+    fail(
+        ErrorKind::kUsage, "model.vocab = {} is too small for the tokenizer's {} tokens; {}",
+        config.model.vocab, wanted,
+        config.train.init_from.empty() ? "leave it 0" : "leave out data.tokenizer, the model brings its own");
+  if (config.model.vocab == 0) config.model.vocab = wanted;
+}
+
+// Completes the tokenizer's side files from the folder of the checkpoint that the run resumes, or of the
+// model that it starts from, if the tokenizer is the one in that folder.
+void complete_side_files(Tokenizer& tokenizer, const std::optional<ResumePoint>& resumed,
+                         const std::string& init_from) {
+  std::filesystem::path from;
+  if (resumed && resumed->changes.keeps_tokenizer()) from = resumed->checkpoint.path;
+  const std::filesystem::path start = std::filesystem::path(init_from) / "tokenizer.json";
+  if (!resumed && path_exists(start) && load_tokenizer(start)->to_json() == tokenizer.to_json())
+    from = init_from;
+  if (from.empty()) return;
+  TokenizerSideFiles side = tokenizer.side_files();
+  side.fill_from(read_side_files(from));
+  tokenizer.set_side_files(std::move(side));
+}
+
+}  // namespace
+
+// Only rank 0's list includes changes of the layout, because only rank 0 reads the run's config.toml.
+ResumePoint find_resume_point(CheckpointStore& store, const RunConfig& given, const RunFolder& folder,
+                              Console& console, Communicator& world, OtherText other_text) {
+  const auto found = newest_healthy(store, console, world);
+  if (!found && !store.list().empty())
+    fail(ErrorKind::kData,
+         "{}: there is no healthy checkpoint to resume: all are damaged or cannot be read; restore one, or "
+         "start "
+         "again into a new folder",
+         store.folder().string());
+  if (!found)
+    fail(ErrorKind::kUsage, "{}: there is no healthy checkpoint to resume; {}", store.folder().string(),
+         is_start_debris(folder.run())
+             ? "the run ended before its first step: start it again without --resume, into the same folder"
+             : "start again into a new folder");
+  std::optional<std::filesystem::path> run_config;
+  if (world.rank() == 0) run_config = folder.config();
+  return {.checkpoint = *found, .changes = ResumeCheck(found->path, run_config, given, other_text)};
+}
+
+std::optional<RunSetup> load_run(RunConfig config, std::optional<ResumePoint> resumed, RunFolder& folder,
+                                 Console& console, const std::atomic<bool>& is_interrupted,
+                                 Communicator& world) {
+  std::optional<RunData> data = load_data(config.data, resumed, is_interrupted, world);
+  if (!data) return std::nullopt;
+  if (resumed)
+    config = resumed->changes.with_vocab(config, *data->tokenizer);
+  else
+    complete_vocab(config, *data->tokenizer);
+  complete_side_files(*data->tokenizer, resumed, config.train.init_from);
+  const RunInputs& inputs = folder.record().inputs.emplace(hashes_of(*data));
+  const TextHashes text{.train = inputs.train_hash, .val = inputs.val_hash};
+  Sampler sampler = sampler_of(config, *data);
+  const RunPlan plan(config);
+  return RunSetup{.folder = folder,
+                  .console = console,
+                  .is_interrupted = is_interrupted,
+                  .world = world,
+                  .resumed = std::move(resumed),
+                  .data = *std::move(data),
+                  .config = std::move(config),
+                  .text = text,
+                  .sampler = std::move(sampler),
+                  .plan = plan};
+}
+
+}  // namespace ingot
