@@ -1,21 +1,18 @@
 #include "ingot/plan/machine_costs.h"
 
 #include <fmt/core.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <exception>
 #include <fstream>
+#include <list>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <system_error>
 
 #include "ingot/config/config_toml.h"
 #include "ingot/core/file.h"
 #include "ingot/core/machine.h"
 #include "ingot/core/parallel.h"
+#include "ingot/core/process/child_program.h"
 #include "ingot/plan/dry_step.h"
 
 namespace ingot {
@@ -79,33 +76,6 @@ void write_rows(const fs::path& file, const std::string& identity,
   }
 }
 
-// Other processes that measure the same at the same time.
-class OtherProcesses {
- public:
-  template <typename F>
-  OtherProcesses(int count, F&& measure) {
-    for (int i = 1; i < count; ++i) {
-      const pid_t child = fork();
-      if (child == 0) {
-        try {
-          measure();
-        } catch (const std::exception&) {  // this process reports the same error
-        }
-        _exit(0);
-      }
-      if (child > 0) children_.push_back(child);
-    }
-  }
-  ~OtherProcesses() {
-    for (const pid_t child : children_) waitpid(child, nullptr, 0);
-  }
-  OtherProcesses(const OtherProcesses&) = delete;
-  OtherProcesses& operator=(const OtherProcesses&) = delete;
-
- private:
-  std::vector<pid_t> children_;
-};
-
 }  // namespace
 
 MeasuredForm measured_form(const RunConfig& config) {
@@ -150,7 +120,8 @@ MeasuredCosts machine_costs(const RunConfig& config, const MeshShape& shape, int
   };
   std::vector<MeasuredCosts::Row> rows;
   {
-    const OtherProcesses others(sharing.ranks, measure);
+    std::list<ChildProgram> others;  // which measure at the same time; their results are not needed
+    for (int i = 1; i < sharing.ranks; ++i) others.emplace_back(measure);
     rows = MeasuredCosts::rows_of(measure());
   }
   if (!folder.empty()) write_rows(file_of(folder, what), what, rows);

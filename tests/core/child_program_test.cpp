@@ -133,6 +133,14 @@ TEST_F(ChildProgramTest, ItEndsWithTheProcessThatStartedIt) {
   EXPECT_TRUE(is_gone);
 }
 
+TEST_F(ChildProgramTest, ACopyOfThisProcessDoesTheWork) {
+  ChildProgram copy([&] { write_file(errors_, std::to_string(getpgrp())); });
+  EXPECT_EQ(wait(copy), 0);
+  EXPECT_EQ(read_file(errors_), std::to_string(copy.pid()));
+  ChildProgram failing([] { throw std::runtime_error("no"); });
+  EXPECT_EQ(wait(failing), 1);
+}
+
 TEST_F(ChildProgramTest, WhatCannotBeStartedIsSaid) {
   ChildProgram child({"/nowhere/program"}, errors_);
   EXPECT_EQ(wait(child), 127);

@@ -17,6 +17,8 @@
 namespace ingot {
 namespace {
 
+constexpr int kNotStarted = 127;
+
 // The strings of exec, which must outlive it.
 std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
   std::vector<char*> pointers;
@@ -48,15 +50,10 @@ cpu_set_t set_of(const std::vector<int>& cpus) {
 struct ChildImage {
   std::vector<char*> arguments, environment;
   cpu_set_t cpus;
-  pid_t parent;
 };
 
 // Runs in the child after fork(): only functions that are safe in a signal handler may be called.
 [[noreturn]] void become(const ChildImage& image, const ChildStreams& streams) {
-  constexpr int kNotStarted = 127;
-  ::setpgid(0, 0);
-  ::prctl(PR_SET_PDEATHSIG, streams.death_signal);
-  if (::getppid() != image.parent) ::_exit(kNotStarted);  // it died before the line above
   if (CPU_COUNT(&image.cpus) > 0) ::sched_setaffinity(0, sizeof image.cpus, &image.cpus);
   struct sigaction by_default {};
   by_default.sa_handler = SIG_DFL;
@@ -98,17 +95,36 @@ ChildProgram::ChildProgram(const std::vector<std::string>& arguments, const std:
   ::close(error_fd);
 }
 
+ChildProgram::ChildProgram(const std::function<void()>& work) {
+  copy_process("a copy of this process", SIGKILL, [&] {
+    try {
+      work();
+    } catch (...) {
+      ::_exit(1);
+    }
+    ::_exit(0);
+  });
+}
+
 void ChildProgram::start(const std::vector<std::string>& arguments, const ChildStreams& streams,
                          const ChildPlace& place) {
   INGOT_CHECK(!arguments.empty(), "ChildProgram: there is no program to start");
   const std::vector<std::string> environment = environment_with(place.environment);
   const ChildImage image{.arguments = pointers_to(arguments),
                          .environment = pointers_to(environment),
-                         .cpus = set_of(place.cpus),
-                         .parent = ::getpid()};
+                         .cpus = set_of(place.cpus)};
+  copy_process(arguments[0], streams.death_signal, [&] { become(image, streams); });
+}
+
+void ChildProgram::copy_process(const std::string& name, int death_signal, const std::function<void()>& run) {
+  const pid_t parent = ::getpid();
   pid_ = ::fork();
-  if (pid_ == 0) become(image, streams);
-  if (pid_ < 0) fail(ErrorKind::kInternal, "cannot start {}: {}", arguments[0], std::strerror(errno));
+  if (pid_ < 0) fail(ErrorKind::kInternal, "cannot start {}: {}", name, std::strerror(errno));
+  if (pid_ > 0) return;
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, death_signal);
+  if (::getppid() != parent) ::_exit(kNotStarted);  // it died before the line above
+  run();
 }
 
 ChildProgram::~ChildProgram() {

@@ -1,12 +1,13 @@
-// ChildProgram runs another program concurrently with this one, without a shell. The child has a process
-// group of its own. Ctrl-C on the terminal therefore reaches only this program, which decides which signals
-// it sends to its children. If this program dies, the kernel sends the child a signal.
+// ChildProgram runs another program, or a copy of this one, concurrently with this one, without a shell. The
+// child has a process group of its own. Ctrl-C on the terminal therefore reaches only this program, which
+// decides which signals it sends to its children. If this program dies, the kernel sends the child a signal.
 #pragma once
 
 #include <sys/types.h>
 
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,6 +37,9 @@ class ChildProgram {
   // contents of the file `errors`. kDisk error if the file cannot be written.
   ChildProgram(const std::vector<std::string>& arguments, const std::filesystem::path& errors,
                const ChildPlace& place = {});
+  // Calls `work` in a copy of this process, which has only the calling thread and shares the standard
+  // streams. The copy ends with exit code 0, or 1 if `work` throws; no destructor and no exit handler runs.
+  explicit ChildProgram(const std::function<void()>& work);
   // Kills the child if it still runs.
   ~ChildProgram();
   ChildProgram(const ChildProgram&) = delete;
@@ -52,6 +56,8 @@ class ChildProgram {
 
  private:
   void start(const std::vector<std::string>& arguments, const ChildStreams& streams, const ChildPlace& place);
+  // Calls `run`, which must not return, in a copy of this process.
+  void copy_process(const std::string& name, int death_signal, const std::function<void()>& run);
   void look(int options);  // of waitpid
 
   pid_t pid_ = -1;
