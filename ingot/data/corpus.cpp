@@ -106,12 +106,6 @@ std::vector<std::string_view> Documents::texts() const {
   return texts;
 }
 
-Documents Documents::detached() const {
-  Documents copy;
-  for (const Document& document : documents_) copy.add(document.name, std::string(document.text));
-  return copy;
-}
-
 int64_t Documents::size_bytes() const {
   int64_t sum = 0;
   for (const Document& document : documents_) sum += static_cast<int64_t>(document.text.size());

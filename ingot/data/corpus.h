@@ -38,8 +38,6 @@ class Documents {
   std::vector<std::string_view> texts() const;
 
   int64_t size_bytes() const;
-  // Returns the same documents with a copy of their texts, which keeps nothing else of the corpus in memory.
-  Documents detached() const;
   // XXH3-64 of the texts and of their boundaries; names are not included.
   uint64_t content_hash() const;
 

@@ -1,23 +1,14 @@
 #include "ingot/data/token_source_text.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
-#include <cstring>
-#include <sstream>
 
 #include "ingot/core/error.h"
-#include "ingot/core/file.h"
 #include "ingot/core/parallel.h"
 #include "ingot/data/corpus_reader.h"
-#include "ingot/data/token_source_shards.h"
+#include "ingot/formats/shard.h"
 
 namespace ingot {
-namespace fs = std::filesystem;
 namespace {
-
-constexpr int64_t kCacheShardTokens = 100'000'000;
-constexpr std::string_view kCacheFormat = "ingot-token-cache-1";
 
 void append_piece(const TextPiece& text, const Tokenizer& tokenizer, bool is_separated, TokenPiece& piece) {
   if (text.begins_document) {
@@ -45,51 +36,6 @@ std::vector<TokenPiece> tokenize_short(std::span<const TextPiece> texts, const T
         append_piece(texts[i], tokenizer, true, pieces[part]);
   });
   return pieces;
-}
-
-fs::path cache_path(const Documents& documents, const Tokenizer& tokenizer, const fs::path& cache_folder) {
-  const std::string json = tokenizer.to_json();
-  const std::string key = fmt::format("{} {} {:x} {:x}", kCacheFormat, documents.size(),
-                                      documents.content_hash(), XXH3_64bits(json.data(), json.size()));
-  return cache_folder / fmt::format("{:016x}", XXH3_64bits(key.data(), key.size()));
-}
-
-// Writes a cache folder: tokens_*.bin, starts.i64 (document positions) and info (one line of numbers).
-void write_cache(const TokenSource& source, int64_t vocab_size, const fs::path& folder) {
-  ShardSetWriter writer(folder, "tokens", shard_dtype(vocab_size), kCacheShardTokens, 0);
-  std::vector<uint32_t> chunk;
-  for (int64_t begin = 0; begin < source.tokens(); begin += static_cast<int64_t>(chunk.size())) {
-    chunk.resize(static_cast<size_t>(std::min<int64_t>(1 << 20, source.tokens() - begin)));
-    source.read(begin, chunk);
-    writer.append(chunk);
-  }
-  writer.commit();
-  const auto& positions = source.documents().positions;
-  write_file(folder / "starts.i64",
-             {reinterpret_cast<const char*>(positions.data()), positions.size() * sizeof(int64_t)});
-  write_file(folder / "info", fmt::format("{} {} {} {} {}\n", kCacheFormat, source.tokens(),
-                                          *source.text_bytes(), source.content_hash(), positions.size()));
-}
-
-// Opens a cache folder. kData error if its content differs from what was written.
-TokenSource open_cache(const fs::path& folder, const Tokenizer& tokenizer) {
-  std::istringstream info(read_file(folder / "info"));
-  std::string format;
-  int64_t tokens = 0, text_bytes = 0;
-  uint64_t hash = 0;
-  size_t positions = 0;
-  info >> format >> tokens >> text_bytes >> hash >> positions;
-  const std::string starts = read_file(folder / "starts.i64");
-  const std::vector<std::string> shards = {(folder / "tokens_*.bin").string()};
-  TokenSource source = open_shards(shards, tokenizer.end_of_text());
-  if (!info || format != kCacheFormat || starts.size() != positions * sizeof(int64_t) ||
-      source.tokens() != tokens || source.content_hash() != hash)
-    fail(ErrorKind::kData, "{}: the cached tokens are damaged; remove the folder", folder.string());
-  DocumentStarts documents{tokenizer.end_of_text(), std::vector<int64_t>(positions)};
-  if (positions > 0) std::memcpy(documents.positions.data(), starts.data(), starts.size());
-  source.set_documents(std::move(documents));
-  source.set_text_bytes(text_bytes);
-  return source;
 }
 
 // Makes a TokenSource in memory of the tokens that it is passed.
@@ -201,31 +147,6 @@ StreamedSplit tokenize(const StreamedCorpus& corpus, const Tokenizer& tokenizer,
   split.train = {train.finish(train_text.bytes()), train_text.documents(), train_text.finish()};
   split.val = {val.finish(val_text.bytes()), val_text.documents(), val_text.finish()};
   return split;
-}
-
-TokenSource tokenize_cached(const Documents& documents, const Tokenizer& tokenizer,
-                            const fs::path& cache_folder) {
-  const fs::path folder = cache_path(documents, tokenizer, cache_folder);
-  std::error_code error;
-  if (fs::exists(folder, error)) {
-    try {
-      return open_cache(folder, tokenizer);
-    } catch (const Error& damage) {
-      if (damage.kind() != ErrorKind::kData) throw;
-      fs::remove_all(folder, error);
-    }
-  }
-  TokenSource source = tokenize(documents, tokenizer);
-  if (source.tokens() == 0) return source;
-  make_folders(cache_folder);
-  StagedFolder staged(folder);
-  write_cache(source, tokenizer.vocab_size(), staged.path());
-  try {
-    staged.commit();
-  } catch (const Error&) {
-    if (!fs::exists(folder, error)) throw;  // another process was faster and wrote the same tokens
-  }
-  return open_cache(folder, tokenizer);
 }
 
 TokenSource::TokenBytes token_bytes(const Tokenizer& tokenizer) {

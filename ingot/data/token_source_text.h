@@ -1,4 +1,4 @@
-// Tokenizes documents in parallel, to memory or to a cache on disk.
+// Tokenizes documents in parallel, to memory.
 //
 // A single document becomes its tokens and nothing else. If there are several, each begins with the
 // end-of-text token, as in llm.c's shards. If the tokenizer has no such token, the documents are joined
@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <span>
 #include <vector>
@@ -51,12 +50,6 @@ struct KeptText {
 // Tokenizes a corpus to memory without ever holding its text (except what `kept` asks for).
 StreamedSplit tokenize(const StreamedCorpus& corpus, const Tokenizer& tokenizer, const KeptText& kept = {},
                        const StreamedCorpus::Progress& progress = {});
-
-// Returns the same stream from `cache_folder`/KEY, where KEY is a hash of the texts and the tokenizer. If
-// that folder is missing or damaged, the documents are tokenized and written there first. It appears
-// complete or not at all, so several processes may share cache_folder.
-TokenSource tokenize_cached(const Documents& documents, const Tokenizer& tokenizer,
-                            const std::filesystem::path& cache_folder);
 
 // Returns the bytes of text that the stream decodes to; end-of-text tokens count as 0. Used for shards
 // whose text is not available. kData error for an id that the tokenizer does not have.

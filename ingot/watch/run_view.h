@@ -41,7 +41,6 @@ class RunView {
   const MetricsStore& metrics() const { return metrics_; }
   const MetricsStore& params() const { return params_; }
   bool is_behind() const { return metrics_tail_.is_behind(); }
-  bool are_params_behind() const { return params_tail_.is_behind(); }
   double read_fraction() const;  // of metrics.jsonl
 
   // Reads the lines with steps in [from, to] again, for a closer look than metrics() allows. nullopt if they

@@ -132,53 +132,6 @@ TEST_F(Tokenize, WithoutEndOfTextTheStartsAreListed) {
   EXPECT_EQ(source.documents().positions, (std::vector<int64_t>{0, 3, 4}));
 }
 
-TEST_F(Tokenize, CacheGivesTheSameSourceAndIsUsed) {
-  const Documents documents = make_documents(20, 500);
-  for (const Tokenizer* t : {static_cast<Tokenizer*>(&tokenizer), static_cast<Tokenizer*>(&wide)}) {
-    const TokenSource memory = tokenize(documents, *t),
-                      first = tokenize_cached(documents, *t, folder / "cache");
-    EXPECT_EQ(read(first), read(memory));
-    EXPECT_EQ(first.text_bytes(), memory.text_bytes());
-    EXPECT_EQ(first.documents().positions, memory.documents().positions);
-    EXPECT_EQ(first.documents().end_of_text, memory.documents().end_of_text);
-    EXPECT_EQ(first.content_hash(), memory.content_hash());
-  }
-  const auto folders = [&] {
-    return std::distance(fs::directory_iterator(folder / "cache"), fs::directory_iterator());
-  };
-  EXPECT_EQ(folders(), 2) << "one per tokenizer, nothing temporary";
-  // A tokenizer with the same to_json() that cannot encode proves that the second call reads the cache.
-  class Broken : public RunTokenizer {
-   public:
-    using RunTokenizer::RunTokenizer;
-    void encode(std::string_view, std::vector<TokenId>&) const override {
-      throw std::logic_error("encoded again");
-    }
-  };
-  EXPECT_EQ(read(tokenize_cached(documents, Broken(9999, 10'000), folder / "cache")),
-            expected(documents, tokenizer));
-  EXPECT_THROW(tokenize_cached(make_documents(20, 501), Broken(9999, 10'000), folder / "cache"),
-               std::logic_error);
-}
-
-TEST_F(Tokenize, DamagedCacheIsMadeAgain) {
-  const Documents documents = make_documents(5, 500);
-  const std::vector<uint32_t> want = read(tokenize_cached(documents, tokenizer, folder));
-  const fs::path entry = fs::directory_iterator(folder)->path();
-  const auto damage = [&](const std::string& file, const std::function<void(std::string&)>& change) {
-    std::string bytes = read_file(entry / file);
-    change(bytes);
-    std::ofstream(entry / file, std::ios::binary) << bytes;
-    EXPECT_EQ(read(tokenize_cached(documents, tokenizer, folder)), want) << file;
-    EXPECT_EQ(read(tokenize_cached(documents, tokenizer, folder)), want) << file;
-  };
-  damage("tokens_000000.bin", [](std::string& bytes) { bytes.pop_back(); });
-  damage("tokens_000000.bin", [](std::string& bytes) { bytes[1030] ^= 1; });
-  damage("info", [](std::string& bytes) { bytes.clear(); });
-  fs::remove(entry / "starts.i64");
-  EXPECT_EQ(read(tokenize_cached(documents, tokenizer, folder)), want);
-}
-
 TEST_F(Tokenize, CountsTheBytesOfText) {
   const Documents documents = make_documents(20, 500);
   EXPECT_EQ(count_text_bytes(tokenize(documents, tokenizer), tokenizer), documents.size_bytes());

@@ -15,7 +15,6 @@ class Normalizer {
  public:
   explicit Normalizer(std::vector<NormalizerStep> steps) : steps_(std::move(steps)) {}
 
-  bool is_identity() const { return steps_.empty(); }
   bool prepends() const;  // has a Prepend step
 
   // Returns the normalized text, a view into `text` or `storage`. Prepend applies only to the first chunk
