@@ -39,7 +39,7 @@ class Matrix {
     if (dtype_ == DType::f8e4m3) return double(float(as<f8e4m3>()[i]));
     if (dtype_ == DType::f8e5m2) return double(float(as<f8e5m2>()[i]));
     double value = 0;
-    INGOT_DISPATCH(dtype_, T, { value = double(float(as<T>()[i])); });
+    with_dtype(dtype_, __func__, [&]<typename T>() { value = double(float(as<T>()[i])); });
     return value;
   }
   Tensor bytes() { return {bytes_.data(), DType::u8, {std::ssize(bytes_)}}; }
@@ -51,7 +51,7 @@ class Matrix {
     } else if (dtype_ == DType::f8e5m2) {
       as<f8e5m2>()[i] = f8e5m2(value);
     } else {
-      INGOT_DISPATCH(dtype_, T, { as<T>()[i] = T(value); });
+      with_dtype(dtype_, __func__, [&]<typename T>() { as<T>()[i] = T(value); });
     }
   }
   template <typename T>

@@ -76,7 +76,7 @@ SafetensorsSource converted(SafetensorsSource source, DType dtype) {
     stream([&](std::span<const std::byte> bytes) {
       const size_t count = bytes.size() / sizeof(float);
       room.resize(count * size_bytes(dtype));
-      INGOT_DISPATCH(dtype, E, {
+      with_dtype(dtype, __func__, [&]<typename E>() {
         for (size_t i = 0; i < count; ++i) {
           float x;
           std::memcpy(&x, bytes.data() + i * sizeof x, sizeof x);

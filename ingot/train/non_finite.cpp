@@ -26,7 +26,8 @@ class Finder {
   bool is_all_finite(const Tensor& t) {
     const Tensor x = staging_.read(t, stream_);
     bool is_finite = true;
-    INGOT_DISPATCH(x.dtype, T, { is_finite = is_finite_range(x.as<T>(), x.elements()); });
+    with_dtype(x.dtype, __func__,
+               [&]<typename T>() { is_finite = is_finite_range(x.as<T>(), x.elements()); });
     return is_finite;
   }
 

@@ -43,12 +43,13 @@ void multiply(const MatmulProblem& p, bool is_tf32) {
 // The value at an index of an operand or result.
 float read(const void* place, DType dtype, int64_t at) {
   float value = 0;
-  INGOT_DISPATCH(dtype, T, { value = static_cast<float>(static_cast<const T*>(place)[at]); });
+  with_dtype(dtype, __func__,
+             [&]<typename T>() { value = static_cast<float>(static_cast<const T*>(place)[at]); });
   return value;
 }
 
 void write(void* place, DType dtype, int64_t at, float value) {
-  INGOT_DISPATCH(dtype, T, { static_cast<T*>(place)[at] = T(value); });
+  with_dtype(dtype, __func__, [&]<typename T>() { static_cast<T*>(place)[at] = T(value); });
 }
 
 double gelu(double x) {

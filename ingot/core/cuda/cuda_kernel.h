@@ -10,8 +10,7 @@
 
 #include "ingot/core/cuda/cuda_launch.h"
 #include "ingot/core/cuda/simulated_traffic.h"
-#include "ingot/core/float16.h"
-#include "ingot/core/float8.h"
+#include "ingot/core/dispatch.h"
 #include "ingot/core/tensor.h"
 
 namespace ingot::cuda {
@@ -290,22 +289,6 @@ inline bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 
 template <typename... Tensors>
 bool allows_wide(int64_t C, const Tensors&... tensors) {
   return C % 8 == 0 && (is_aligned(tensors.data) && ...);
-}
-
-// Calls f with a value of the compute dtype's type.
-template <typename F>
-void with_dtype(DType dtype, const char* op, F&& f) {
-  switch (dtype) {
-    case DType::f32:
-      return f(float{});
-    case DType::bf16:
-      return f(bf16{});
-    case DType::f16:
-      return f(f16{});
-    default:
-      fail(ErrorKind::kInternal, "{}: compute dtype f32, bf16 or f16 on a CUDA device, got {}", op,
-           name(dtype));
-  }
 }
 
 // Calls f with the load width as a constant: kWide<T> or 1.

@@ -167,7 +167,7 @@ void attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, co
   }
   float* place = check_scratch(scratch, attention_forward_scratch(shape), op);
   float* lse_data = lse ? lse.as<float>() : nullptr;
-  INGOT_DISPATCH(q.dtype, T, {
+  with_dtype(q.dtype, __func__, [&]<typename T>() {
     if (!is_decoding(shape)) {
       cpu::attention_forward<T>(problem, HeadView<T>(out), lse_data, HeadView<T>(q), HeadView<T>(k),
                                 HeadView<T>(v), place);
@@ -207,7 +207,7 @@ void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
                                       stream);
   }
   float* place = check_scratch(scratch, attention_backward_scratch(shape), op);
-  INGOT_DISPATCH(q.dtype, T, {
+  with_dtype(q.dtype, __func__, [&]<typename T>() {
     const cpu::AttentionGradients<T> gradients{HeadView<T>(dq),    HeadView<T>(dk),  HeadView<T>(dv),
                                                HeadView<T>(d_out), HeadView<T>(out), lse.as<float>()};
     cpu::attention_backward<T>(problem, gradients, HeadView<T>(q), HeadView<T>(k), HeadView<T>(v), place);

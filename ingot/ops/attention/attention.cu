@@ -350,8 +350,7 @@ void attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, co
                        const Tensor& v, const Tensor& doc_start, const AttentionConfig& config,
                        const Tensor& /*scratch*/, Stream& stream) {
   const char* op = "attention_forward";
-  with_dtype(q.dtype, op, [&](auto value) {
-    using T = decltype(value);
+  with_dtype(q.dtype, op, [&]<typename T>() {
     const auto problem = make_problem<T>(q, k, v, doc_start, config, allows_quads(q, k, v));
     with_lanes(q.dim(3), op, [&](auto lanes) {
       constexpr int G = decltype(lanes)::value;
@@ -371,8 +370,7 @@ void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
   INGOT_CHECK(scratch && scratch.dtype == DType::f32 && scratch.elements() >= wanted,
               "{}: scratch on the device must be f32 of at least B*H*T = {} elements, got {} {}", op, wanted,
               name(scratch.dtype), scratch.shape.to_string());
-  with_dtype(q.dtype, op, [&](auto value) {
-    using T = decltype(value);
+  with_dtype(q.dtype, op, [&]<typename T>() {
     const auto problem = make_problem<T>(q, k, v, doc_start, config, allows_quads(q, k, v, d_out, out));
     const Gradients<T> gradients{HeadView<T>(dq),  HeadView<T>(dk), HeadView<T>(dv),    HeadView<T>(d_out),
                                  HeadView<T>(out), lse.as<float>(), scratch.as<float>()};

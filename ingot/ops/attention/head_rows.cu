@@ -25,8 +25,7 @@ void copy_heads(const Tensor& heads, const Tensor& rows, bool is_to_heads, Strea
   const char* op = is_to_heads ? "rows_to_heads" : "heads_to_rows";
   const int64_t N = heads.dim(0) * heads.dim(1), C = heads.dim(2) * heads.dim(3), stride = heads.strides[1];
   const uint32_t length = row_length(N, C, op);
-  with_dtype(heads.dtype, op, [&](auto value) {
-    using T = decltype(value);
+  with_dtype(heads.dtype, op, [&]<typename T>() {
     with_width<T>(allows_wide(C, heads, rows) && stride % 8 == 0, [&](auto width) {
       constexpr int W = decltype(width)::value;
       const CopyTokens<W, T> f = is_to_heads

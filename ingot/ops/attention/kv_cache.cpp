@@ -77,7 +77,7 @@ void append_to_cache(const KvCache& cache, const Tensor& k, const Tensor& v, con
   if constexpr (kHasCuda) {
     if (k.device == Device::kCuda) return cuda::append_to_cache(cache, k, v, places, stream);
   }
-  INGOT_DISPATCH(k.dtype, T, {
+  with_dtype(k.dtype, __func__, [&]<typename T>() {
     const HeadView<T> keys(k), values(v);
     for (int64_t n = 0; n < N; ++n) {
       const int64_t place = places.as<int32_t>()[n];
@@ -135,7 +135,7 @@ void attention_decode(const Tensor& out, const Tensor& q, const KvCache& cache, 
     t.strides[0] = t.strides[1];
     return t;
   };
-  INGOT_DISPATCH(q.dtype, T, {
+  with_dtype(q.dtype, __func__, [&]<typename T>() {
     cpu::attention_decode<T>(problem, HeadView<T>(by_token(out)), nullptr, HeadView<T>(by_token(q)),
                              HeadView<T>(cache.k), HeadView<T>(cache.v), keys, scratch.as<float>());
   });

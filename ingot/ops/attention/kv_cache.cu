@@ -258,8 +258,7 @@ int64_t attention_decode_scratch(const AttentionShape& shape) {
 void append_to_cache(const KvCache& cache, const Tensor& k, const Tensor& v, const Tensor& places,
                      Stream& stream) {
   const int64_t K = k.dim(2), D = k.dim(3);
-  with_dtype(k.dtype, "append_to_cache", [&](auto value) {
-    using T = decltype(value);
+  with_dtype(k.dtype, "append_to_cache", [&]<typename T>() {
     with_width<T>(has_wide_heads<T>(D, k, v), [&](auto width) {
       launch({stream, "append_to_cache", dim3(blocks_for(k.dim(1), 1)), dim3(kDecodeThreads)},
              append<decltype(width)::value, T>, cache.k.as<T>(), cache.v.as<T>(), HeadView<T>(k),
@@ -273,8 +272,7 @@ void attention_decode(const Tensor& out, const Tensor& q, const KvCache& cache, 
   const char* op = "attention_decode";
   const int64_t N = q.dim(1), H = q.dim(2), K = cache.k.dim(2), D = q.dim(3);
   INGOT_CHECK(D <= kMostDims, "{}: heads of at most {} dims on a CUDA device, got {}", op, kMostDims, D);
-  with_dtype(q.dtype, op, [&](auto value) {
-    using T = decltype(value);
+  with_dtype(q.dtype, op, [&]<typename T>() {
     const int slices = slices_of(longest);
     Decode<T> a{.q = HeadView<T>(q),
                 .out = HeadView<T>(out),

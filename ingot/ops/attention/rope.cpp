@@ -33,7 +33,7 @@ void rotate(const Tensor& x, const Tensor& table, int64_t position_offset, float
     if (x.device == Device::kCuda) return cuda::rope(x, table, position_offset, direction, stream);
   }
   const int64_t R = rows.rotated_dims();
-  INGOT_DISPATCH(x.dtype, T, {
+  with_dtype(x.dtype, __func__, [&]<typename T>() {
     const HeadView<T> heads(x);
     parallel_for(B * T_, kGrainRows, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row)

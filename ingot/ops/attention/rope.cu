@@ -58,8 +58,7 @@ template <bool kAmax>
 void launch_rotation(const Tensor& x, const Tensor& table, int64_t position_offset, float direction,
                      Stream& stream) {
   const HeadRows rows = head_rows(x, table, position_offset);
-  with_dtype(x.dtype, "rope", [&](auto value) {
-    using T = decltype(value);
+  with_dtype(x.dtype, "rope", [&]<typename T>() {
     if (const int packs = wide_packs<T>(rows, x); packs > 0)
       return launch({stream, "rope", dim3(head_blocks(rows)), dim3(kThreads)}, rotate_wide<kAmax, T>, rows,
                     HeadView<T>(x), direction, packs, amax_bits(x));

@@ -29,7 +29,7 @@ void accumulate(const Tensor& to, const Tensor& from, Stream& stream) {
   if constexpr (kHasCuda) {
     if (to.device == Device::kCuda) return cuda::accumulate(to, from, stream);
   }
-  INGOT_DISPATCH(from.dtype, From, {
+  with_dtype(from.dtype, __func__, [&]<typename From>() {
     parallel_for(to.elements(), kGrain, [&](int64_t begin, int64_t end) {
       add(to.as<float>() + begin, from.as<From>() + begin, end - begin);
     });

@@ -24,8 +24,7 @@ struct Accumulate {
 
 void accumulate(const Tensor& to, const Tensor& from, Stream& stream) {
   const int64_t n = to.elements();
-  with_dtype(from.dtype, "accumulate", [&](auto value) {
-    using T = decltype(value);
+  with_dtype(from.dtype, "accumulate", [&]<typename T>() {
     with_width<T>(allows_wide(n, to, from), [&](auto width) {
       constexpr int W = decltype(width)::value;
       launch_elementwise<W>(n, "accumulate", stream, Accumulate<W, T>{to.as<float>(), from.as<T>()});

@@ -86,7 +86,7 @@ void activation_forward(const Tensor& y, const Tensor& x, const Tensor& bias, Ac
   }
   const int64_t N = x.dim(0), F = x.dim(1);
   const float* bias_row = bias ? bias.as<float>() : nullptr;
-  INGOT_DISPATCH(x.dtype, T, {
+  with_dtype(x.dtype, __func__, [&]<typename T>() {
     with_rule(kind, [&]<typename Rule>(Rule) {
       parallel_for(N, grain_rows(F), [&](int64_t begin, int64_t end) {
         for (int64_t n = begin; n < end; ++n)
@@ -111,7 +111,7 @@ void activation_backward(const Tensor& dx, const Tensor& dbias, const Tensor& dy
   }
   const float* bias_row = bias ? bias.as<float>() : nullptr;
   RowSum dbias_sum(dbias, scratch);
-  INGOT_DISPATCH(x.dtype, T, {
+  with_dtype(x.dtype, __func__, [&]<typename T>() {
     with_rule(kind, [&]<typename Rule>(Rule) {
       parallel_ranges(N, grain_rows(F), [&](int thread, int64_t begin, int64_t end) {
         float* dbias_partial = dbias ? dbias_sum.partial(thread) : nullptr;
@@ -132,7 +132,7 @@ void swiglu_forward(const Tensor& y, const Tensor& gate_up, Stream& stream) {
   if constexpr (kHasCuda) {
     if (y.device == Device::kCuda) return cuda::swiglu_forward(y, gate_up, stream);
   }
-  INGOT_DISPATCH(gate_up.dtype, T, {
+  with_dtype(gate_up.dtype, __func__, [&]<typename T>() {
     parallel_for(N, grain_rows(F), [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {
         T* y_row = y.as<T>() + n * F;
@@ -153,7 +153,7 @@ void swiglu_backward(const Tensor& d_gate_up, const Tensor& dy, const Tensor& ga
   if constexpr (kHasCuda) {
     if (dy.device == Device::kCuda) return cuda::swiglu_backward(d_gate_up, dy, gate_up, stream);
   }
-  INGOT_DISPATCH(gate_up.dtype, T, {
+  with_dtype(gate_up.dtype, __func__, [&]<typename T>() {
     parallel_for(N, grain_rows(F), [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {
         const T* gate = gate_up.as<T>() + n * 2 * F;

@@ -126,8 +126,7 @@ void activation_forward(const Tensor& y, const Tensor& x, const Tensor& bias, Ac
   const char* op = "activation_forward";
   const int64_t N = x.dim(0), F = x.dim(1);
   const uint32_t length = row_length(N, F, op);
-  with_dtype(x.dtype, op, [&](auto value) {
-    using T = decltype(value);
+  with_dtype(x.dtype, op, [&]<typename T>() {
     with_width<T>(allows_wide(F, y, x, bias), [&](auto width) {
       with_rule<T>(kind, [&]<typename Rule>(Rule) {
         constexpr int W = decltype(width)::value;
@@ -143,8 +142,7 @@ void activation_backward(const Tensor& dx, const Tensor& dbias, const Tensor& dy
   const char* op = "activation_backward";
   const int64_t N = x.dim(0), F = x.dim(1);
   const uint32_t length = row_length(N, F, op);
-  with_dtype(x.dtype, op, [&](auto value) {
-    using T = decltype(value);
+  with_dtype(x.dtype, op, [&]<typename T>() {
     with_width<T>(allows_wide(F, dx, dy, x, bias), [&](auto width) {
       with_rule<T>(kind, [&]<typename Rule>(Rule) {
         constexpr int W = decltype(width)::value;
@@ -164,8 +162,7 @@ void swiglu_forward(const Tensor& y, const Tensor& gate_up, Stream& stream) {
   const char* op = "swiglu_forward";
   const int64_t N = y.dim(0), F = y.dim(1);
   const uint32_t length = row_length(N, F, op);
-  with_dtype(y.dtype, op, [&](auto value) {
-    using T = decltype(value);
+  with_dtype(y.dtype, op, [&]<typename T>() {
     with_width<T>(allows_wide(F, y, gate_up), [&](auto width) {
       constexpr int W = decltype(width)::value;
       launch_elementwise<W>(N * F, y, op, stream, SwigluForward<W, T>{y.as<T>(), gate_up.as<T>(), length});
@@ -177,8 +174,7 @@ void swiglu_backward(const Tensor& d_gate_up, const Tensor& dy, const Tensor& ga
   const char* op = "swiglu_backward";
   const int64_t N = dy.dim(0), F = dy.dim(1);
   const uint32_t length = row_length(N, F, op);
-  with_dtype(dy.dtype, op, [&](auto value) {
-    using T = decltype(value);
+  with_dtype(dy.dtype, op, [&]<typename T>() {
     with_width<T>(allows_wide(F, d_gate_up, dy, gate_up), [&](auto width) {
       constexpr int W = decltype(width)::value;
       launch_elementwise<W>(N * F, d_gate_up, op, stream,

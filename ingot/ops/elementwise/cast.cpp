@@ -58,8 +58,8 @@ void cast(const Tensor& to, const Tensor& from, Stream& stream) {
   if constexpr (kHasCuda) {
     if (to.device == Device::kCuda) return cuda::cast(to, from, stream);
   }
-  INGOT_DISPATCH(from.dtype, From, {
-    INGOT_DISPATCH(to.dtype, To, {
+  with_dtype(from.dtype, __func__, [&]<typename From>() {
+    with_dtype(to.dtype, "cast", [&]<typename To>() {
       parallel_for(to.elements(), kGrain, [&](int64_t begin, int64_t end) {
         convert(to.as<To>() + begin, from.as<From>() + begin, end - begin);
       });

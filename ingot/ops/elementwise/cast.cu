@@ -39,10 +39,8 @@ struct RoundWithFeedback {
 
 void cast(const Tensor& to, const Tensor& from, Stream& stream) {
   const int64_t n = to.elements();
-  with_dtype(to.dtype, "cast", [&](auto to_value) {
-    with_dtype(from.dtype, "cast", [&](auto from_value) {
-      using To = decltype(to_value);
-      using From = decltype(from_value);
+  with_dtype(to.dtype, "cast", [&]<typename To>() {
+    with_dtype(from.dtype, "cast", [&]<typename From>() {
       with_width<bf16>(allows_wide(n, to, from), [&](auto width) {
         constexpr int W = decltype(width)::value;
         launch_elementwise<W>(n, "cast", stream, Convert<W, To, From>{to.as<To>(), from.as<From>()});

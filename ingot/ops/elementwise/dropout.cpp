@@ -67,7 +67,7 @@ void dropout(const Tensor& y, const Tensor& x, float p, const RandomKey& key, ui
     if (x.device == Device::kCuda) return cuda::dropout(y, x, p, key, first_index, stream, place);
   }
   const DropoutRule rule(p);
-  INGOT_DISPATCH(x.dtype, T, {
+  with_dtype(x.dtype, __func__, [&]<typename T>() {
     parallel_for(x.elements(), kGrainElements, [&](int64_t begin, int64_t end) {
       drop(y.as<T>(), x.as<T>(), begin, end, rule, key, first_index);
     });

@@ -54,8 +54,7 @@ void set_dropout_place(const Tensor& place, uint64_t step, int64_t token, int64_
 void dropout(const Tensor& y, const Tensor& x, float p, const RandomKey& key, uint64_t first_index,
              Stream& stream, const Tensor& place) {
   const int64_t n = x.elements(), row = x.dim(x.shape.rank() - 1);
-  with_dtype(x.dtype, "dropout", [&](auto value) {
-    using T = decltype(value);
+  with_dtype(x.dtype, "dropout", [&]<typename T>() {
     with_width<T>(allows_wide(n, y, x) && first_index % 4 == 0 && (!place || row % 4 == 0), [&](auto width) {
       constexpr int W = decltype(width)::value;
       launch_elementwise<W>(

@@ -122,7 +122,7 @@ void embedding_slice_forward(const Tensor& out, const Tensor& tokens, const Tabl
       return cuda::embedding_slice_forward(out, tokens, wte, wpe, T, first_position, stream);
   }
   const Positions positions{T, first_position};
-  INGOT_DISPATCH(out.dtype, Value, {
+  with_dtype(out.dtype, __func__, [&]<typename Value>() {
     parallel_for(N, kGrainRows, [&](int64_t begin, int64_t end) {
       const Value* next_row = row_of<Value>(wte, tokens.as<int32_t>()[begin]);
       for (int64_t n = begin; n < end; ++n) {
@@ -161,7 +161,7 @@ void embedding_slice_backward(const TableSlice& d_wte, const Tensor& d_wpe, cons
   }
   const Positions positions{T, first_position};
   const int64_t blocks = (C + kBlockColumns - 1) / kBlockColumns;
-  INGOT_DISPATCH(d_out.dtype, Value, {
+  with_dtype(d_out.dtype, __func__, [&]<typename Value>() {
     parallel_for(blocks, 1, [&](int64_t begin, int64_t end) {
       add_columns(d_wte, d_wpe, d_out.as<Value>(), tokens.as<int32_t>(), N, positions, begin * kBlockColumns,
                   std::min(end * kBlockColumns, C));

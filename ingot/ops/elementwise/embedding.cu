@@ -178,8 +178,7 @@ void embedding_slice_forward(const Tensor& out, const Tensor& tokens, const Tabl
   const char* op = "embedding_forward";
   const int64_t N = out.dim(0), C = out.dim(1);
   const uint32_t length = row_length(N, C, op);
-  with_dtype(out.dtype, op, [&](auto value) {
-    using Value = decltype(value);
+  with_dtype(out.dtype, op, [&]<typename Value>() {
     with_width<Value>(allows_wide(C, out, wte.rows, wpe), [&](auto width) {
       constexpr int W = decltype(width)::value;
       const Gather<W, Value> f{out.as<Value>(),
@@ -203,8 +202,7 @@ void embedding_slice_backward(const TableSlice& d_wte, const Tensor& d_wpe, cons
   const int64_t N = d_out.dim(0), C = d_out.dim(1);
   const uint32_t length = row_length(N, C, op);
   const TableRows table{static_cast<int32_t>(d_wte.first), static_cast<int32_t>(d_wte.rows.dim(0))};
-  with_dtype(d_out.dtype, op, [&](auto value) {
-    using Value = decltype(value);
+  with_dtype(d_out.dtype, op, [&]<typename Value>() {
     with_width<Value>(allows_wide(C, d_wte.rows, d_wpe, d_out), [&](auto width) {
       constexpr int W = decltype(width)::value;
       const auto owners = static_cast<unsigned>(std::min<int64_t>(kOwners, std::max(table.count, 1)));

@@ -18,7 +18,7 @@ constexpr RandomKey kNormalsKey{.seed = 1, .purpose = Purpose::kInit};
 
 void fill_normal(const Tensor& t, float scale, Stream& stream) {
   INGOT_CHECK(t.is_contiguous(), "fill_normal: {} is strided", t.shape.to_string());
-  INGOT_DISPATCH(t.dtype, T, {
+  with_dtype(t.dtype, __func__, [&]<typename T>() {
     std::vector<T> normals(static_cast<size_t>(std::min(kNormals, t.elements())));
     for (size_t i = 0; i < normals.size(); ++i) normals[i] = T(scale * random_normal(kNormalsKey, i));
     const auto range = [&](int64_t first, int64_t count) {

@@ -65,7 +65,7 @@ void mix_forward(const Tensor& y, const MixTerms& terms, Stream& stream) {
   }
   const int64_t C = y.dim(1);
   const float a = factor(terms.a), b = factor(terms.b);
-  INGOT_DISPATCH(y.dtype, T, {
+  with_dtype(y.dtype, __func__, [&]<typename T>() {
     parallel_for(y.dim(0), grain_rows(C), [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {
         T* to = row<T>(y, n);
@@ -100,7 +100,7 @@ void mix_backward(const MixTerms& d, const Tensor& dy, const MixTerms& terms, co
   const int64_t C = dy.dim(1);
   const float a = factor(terms.a), b = factor(terms.b);
   RowSum sum_a(d.a, scratch.rows(0, 1)), sum_b(d.b, scratch.rows(1, 2));
-  INGOT_DISPATCH(dy.dtype, T, {
+  with_dtype(dy.dtype, __func__, [&]<typename T>() {
     parallel_ranges(dy.dim(0), grain_rows(C), [&](int thread, int64_t begin, int64_t end) {
       float* of_a = d.a ? sum_a.partial(thread) : nullptr;
       float* of_b = d.b ? sum_b.partial(thread) : nullptr;

@@ -92,8 +92,7 @@ __global__ void __launch_bounds__(kThreads) mix_backward(float* __restrict__ of_
 void mix_forward(const Tensor& y, const MixTerms& terms, Stream& stream) {
   const int64_t N = y.dim(0), C = y.dim(1);
   const uint32_t columns = row_length(N, C, "mix_forward");
-  with_dtype(y.dtype, "mix_forward", [&](auto value) {
-    using T = decltype(value);
+  with_dtype(y.dtype, "mix_forward", [&]<typename T>() {
     with_width<T>(strided_rows_allow_wide(C, y, terms.x, terms.z), [&](auto width) {
       constexpr int W = decltype(width)::value;
       launch_elementwise<W>(N * C, "mix_forward", stream,
@@ -107,8 +106,7 @@ void mix_backward(const MixTerms& d, const Tensor& dy, const MixTerms& terms, co
                   Stream& stream) {
   const int64_t N = dy.dim(0), C = dy.dim(1), parts = row_part_count(N);
   float *of_a = scratch.as<float>(), *of_b = of_a + kRowParts;
-  with_dtype(dy.dtype, "mix_backward", [&](auto value) {
-    using T = decltype(value);
+  with_dtype(dy.dtype, "mix_backward", [&]<typename T>() {
     with_width<T>(strided_rows_allow_wide(C, dy, d.x, d.z, terms.x, terms.z), [&](auto width) {
       constexpr int W = decltype(width)::value;
       const MixGradients<W, T> f{StridedRows<T>(d.x),      StridedRows<T>(d.z),     StridedRows<T>(dy),

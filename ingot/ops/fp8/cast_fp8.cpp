@@ -21,14 +21,6 @@ namespace {
 // Elements per block: their counts fit in 32 bits, and they stay in the L1 cache.
 constexpr int64_t kBlock = 4096;
 
-// Calls f with a value of the format's type.
-template <typename F>
-void with_format(DType format, const char* op, F&& f) {
-  if (format == DType::f8e4m3) return f(f8e4m3());
-  if (format == DType::f8e5m2) return f(f8e5m2());
-  fail(ErrorKind::kInternal, "{}: the format must be f8e4m3 or f8e5m2, got {}", op, name(format));
-}
-
 // Casts one block: to[i] = fp8(x[i] * scale) * unscale, where unscale is a power of two.
 template <typename Format, typename To, typename From>
 Fp8Stats cast_block(To* to, const From* x, int64_t n, float scale, float unscale) {
@@ -120,7 +112,7 @@ float absolute_max(const Tensor& x, Stream& stream) {
   INGOT_CHECK(x.is_contiguous(), "absolute_max: x {} is strided", x.shape.to_string());
   float amax = 0;
   std::mutex mutex;
-  INGOT_DISPATCH(x.dtype, T, {
+  with_dtype(x.dtype, __func__, [&]<typename T>() {
     parallel_for(x.elements(), kGrain, [&](int64_t begin, int64_t end) {
       const float part = amax_of(x.as<T>() + begin, end - begin);
       const std::lock_guard lock(mutex);
@@ -141,9 +133,8 @@ void cast_to_fp8(const Tensor& to, const Tensor& x, float scale, Fp8Stats& stats
   const OpSpan span(stream, "fp8 cast", traffic({to, x}));
   if (span.plans()) return;
   check_like(to, x, "cast_to_fp8");
-  with_format(to.dtype, "cast_to_fp8", [&](auto format) {
-    using Format = decltype(format);
-    INGOT_DISPATCH(x.dtype, T, {
+  with_float8(to.dtype, "cast_to_fp8", [&]<typename Format>() {
+    with_dtype(x.dtype, "cast_to_fp8", [&]<typename T>() {
       parallel_stats(x.elements(), kGrain, stats, [&](int64_t begin, int64_t end) {
         return cast_range<Format>(to.as<Format>() + begin, x.as<T>() + begin, end - begin, scale, 1.0f);
       });
@@ -155,9 +146,8 @@ void cast_from_fp8(const Tensor& to, const Tensor& from, Stream& stream) {
   const OpSpan span(stream, "fp8 cast", traffic({to, from}));
   if (span.plans()) return;
   check_like(to, from, "cast_from_fp8");
-  with_format(from.dtype, "cast_from_fp8", [&](auto format) {
-    using Format = decltype(format);
-    INGOT_DISPATCH(to.dtype, T, {
+  with_float8(from.dtype, "cast_from_fp8", [&]<typename Format>() {
+    with_dtype(to.dtype, "cast_from_fp8", [&]<typename T>() {
       parallel_for(to.elements(), kGrain, [&](int64_t begin, int64_t end) {
         decode_block(to.as<T>() + begin, from.as<Format>() + begin, end - begin);
       });
@@ -170,9 +160,8 @@ void round_to_fp8(const Tensor& to, const Tensor& x, DType format, float scale, 
   const OpSpan span(stream, "fp8 cast", traffic({to, x}));
   if (span.plans()) return;
   check_like(to, x, "round_to_fp8");
-  with_format(format, "round_to_fp8", [&](auto chosen) {
-    using Format = decltype(chosen);
-    INGOT_DISPATCH(x.dtype, T, {
+  with_float8(format, "round_to_fp8", [&]<typename Format>() {
+    with_dtype(x.dtype, "round_to_fp8", [&]<typename T>() {
       parallel_stats(x.elements(), kGrain, stats, [&](int64_t begin, int64_t end) {
         return cast_range<Format>(to.as<bf16>() + begin, x.as<T>() + begin, end - begin, scale, 1.0f);
       });
@@ -185,9 +174,8 @@ void round_rows_to_fp8(const Tensor& to, const Tensor& x, DType format, Fp8Stats
   if (span.plans()) return;
   check_matrix(to, x, "round_rows_to_fp8");
   const int64_t C = x.dim(1);
-  with_format(format, "round_rows_to_fp8", [&](auto chosen) {
-    using Format = decltype(chosen);
-    INGOT_DISPATCH(x.dtype, T, {
+  with_float8(format, "round_rows_to_fp8", [&]<typename Format>() {
+    with_dtype(x.dtype, "round_rows_to_fp8", [&]<typename T>() {
       const int64_t grain_rows = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, C));
       parallel_stats(x.dim(0), grain_rows, stats, [&](int64_t begin, int64_t end) {
         Fp8Stats part;
@@ -244,9 +232,8 @@ void round_columns_to_fp8(const Tensor& to, const Tensor& x, DType format, const
   check_matrix(to, x, "round_columns_to_fp8");
   const int64_t N = x.dim(0), C = x.dim(1);
   check_tensor(amax, DType::f32, {C}, "round_columns_to_fp8: amax");
-  with_format(format, "round_columns_to_fp8", [&](auto chosen) {
-    using Format = decltype(chosen);
-    INGOT_DISPATCH(x.dtype, T, {
+  with_float8(format, "round_columns_to_fp8", [&]<typename Format>() {
+    with_dtype(x.dtype, "round_columns_to_fp8", [&]<typename T>() {
       parallel_stats(C, 64, stats, [&](int64_t begin, int64_t end) {
         return round_column_range<Format>(to.as<bf16>(), x.as<T>(), amax.as<float>(), N, C, {begin, end});
       });

@@ -115,8 +115,7 @@ void raise_amax(const Tensor& x, Stream& stream) {
   const bool has_rows = !x.is_contiguous();
   const int64_t C = has_rows ? x.dim(1) : n, stride = has_rows ? x.strides[0] : n;
   const uint32_t length = has_rows ? row_length(x.dim(0), C, op) : 0;
-  with_dtype(x.dtype, op, [&](auto value) {
-    using T = decltype(value);
+  with_dtype(x.dtype, op, [&]<typename T>() {
     with_width<T>(allows_wide(C, x) && stride % 8 == 0, [&](auto width) {
       constexpr int W = decltype(width)::value;
       const unsigned blocks = std::min(kBlocks, blocks_for(n, int64_t{kThreads} * W));
@@ -168,10 +167,8 @@ void cast_to_fp8(const Tensor& to, const Tensor& x, const Tensor& scale, const F
   check_tensor(scale, DType::f32, {1}, op);
   const Meter places = fp8::meter_of(meter, op);
   const int64_t n = x.elements();
-  fp8::with_format(to.dtype, op, [&](auto format) {
-    using Format = decltype(format);
-    with_dtype(x.dtype, op, [&](auto value) {
-      using T = decltype(value);
+  with_float8(to.dtype, op, [&]<typename Format>() {
+    with_dtype(x.dtype, op, [&]<typename T>() {
       with_width<T>(allows_wide(n, to, x), [&](auto width) {
         constexpr int W = decltype(width)::value;
         const unsigned blocks = std::min(kBlocks, blocks_for(n, int64_t{kThreads} * W));
@@ -193,10 +190,8 @@ void cast_to_fp8_both_ways(const Tensor& to, const Tensor& transposed, const Ten
   check_tensor(transposed, transposed.dtype, {C, N}, op);
   check_tensor(scale, DType::f32, {1}, op);
   const Meter places = fp8::meter_of(meter, op);
-  fp8::with_format(transposed.dtype, op, [&](auto format) {
-    using Format = decltype(format);
-    with_dtype(x.dtype, op, [&](auto value) {
-      using T = decltype(value);
+  with_float8(transposed.dtype, op, [&]<typename Format>() {
+    with_dtype(x.dtype, op, [&]<typename T>() {
       launch({stream, op, fp8::tiles_of(N, C), dim3(kThreads)},
              to ? encode_both<true, Format, T> : encode_both<false, Format, T>, optional<Format>(to),
              transposed.as<Format>(), x.as<T>(), N, C, scale.as<float>(), places);

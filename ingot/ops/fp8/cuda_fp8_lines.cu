@@ -103,8 +103,7 @@ void cast_rows_to_fp8(const Fp8Operand& to, const Tensor& x, const Fp8Meter& met
   check_tensor(to.codes, DType::f8e4m3, {N, C}, op);
   check_tensor(to.inverse, DType::f32, {N}, op);
   const Meter places = fp8::meter_of(meter, op);
-  with_dtype(x.dtype, op, [&](auto value) {
-    using T = decltype(value);
+  with_dtype(x.dtype, op, [&]<typename T>() {
     with_row_shape<T>(allows_wide(C, x, to.codes), C, op, [&](auto shape) {
       using S = decltype(shape);
       launch({stream, op, dim3(blocks_for(N, S::kRows)), dim3(S::kBlock)}, encode_rows<S, T>,
@@ -125,8 +124,7 @@ void cast_columns_to_fp8(const Fp8Operand& to, const Tensor& x, const Tensor& sc
   const bool is_one = which == Fp8ColumnScales::kOne;
   fill_zero(scales, stream);
   if (is_one) cuda::raise_amax(x.with_amax(scales.rows(0, 1)), stream);
-  with_dtype(x.dtype, op, [&](auto value) {
-    using T = decltype(value);
+  with_dtype(x.dtype, op, [&]<typename T>() {
     constexpr int W = kWide<T>;
     const dim3 parts(blocks_for(C, kWarp * W), static_cast<unsigned>(row_part_count(N)));
     if (!is_one)

@@ -125,13 +125,6 @@ inline Meter meter_of(const Fp8Meter& meter, const char* op) {
   return {float_bits(meter.amax), meter.counts.as<uint32_t>()};
 }
 
-template <typename F>
-void with_format(DType format, const char* op, F&& f) {
-  if (format == DType::f8e4m3) return f(f8e4m3());
-  if (format == DType::f8e5m2) return f(f8e5m2());
-  fail(ErrorKind::kInternal, "{}: the format must be f8e4m3 or f8e5m2, got {}", op, name(format));
-}
-
 // A block's tile. A thread loads and encodes kTileHeight rows of kTileWidth columns.
 inline constexpr int kTileRows = 128, kTileColumns = 64;
 inline constexpr int kTileHeight = 4, kTileWidth = 8;

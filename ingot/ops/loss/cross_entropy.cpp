@@ -123,7 +123,7 @@ void cross_entropy(const Tensor& losses, const Tensor& is_correct, const Tensor&
       return cuda::cross_entropy(losses, is_correct, d_logits, logits, targets, config, stream);
   }
   loss_terms::check_targets(targets, config.vocab);
-  INGOT_DISPATCH(d_logits ? d_logits.dtype : DType::f32, D, {
+  with_dtype(d_logits ? d_logits.dtype : DType::f32, __func__, [&]<typename D>() {
     with_cap(config,
              [&](auto cap) { rows_loss<D>(losses, is_correct, d_logits, logits, targets, config, cap); });
   });

@@ -258,7 +258,7 @@ void cross_entropy(const Tensor& losses, const Tensor& is_correct, const Tensor&
   };
   if (logits.dtype == DType::bf16) return run(bf16{}, bf16{});
   with_dtype(d_logits ? d_logits.dtype : DType::f32, "cross_entropy",
-             [&](auto gradient) { run(float{}, gradient); });
+             [&]<typename D>() { run(float{}, D{}); });
 }
 
 }  // namespace ingot::cuda

@@ -219,7 +219,7 @@ void cross_entropy_tile_gradient(const Tensor& d_tile, const Tensor& tile, int64
       return cuda::cross_entropy_tile_gradient(d_tile, tile, first, lse, targets, config, stream);
   }
   const int32_t* target = targets.as<int32_t>();
-  INGOT_DISPATCH(d_tile.dtype, D, {
+  with_dtype(d_tile.dtype, __func__, [&]<typename D>() {
     with_cap(config, [&](auto cap) {
       parallel_for(N, row_grain(W), [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
@@ -253,7 +253,7 @@ void cross_entropy_kept_gradient(const Tensor& d, const KeptExponentials& kept, 
   check_tensor(targets, DType::i32, {N}, "cross_entropy_kept_gradient: targets");
   const TileRow* row = tile_rows(rows, N, "cross_entropy_kept_gradient: rows");
   const int32_t* target = targets.as<int32_t>();
-  INGOT_DISPATCH(d.dtype, D, {
+  with_dtype(d.dtype, __func__, [&]<typename D>() {
     with_cap(config, [&](auto cap) {
       parallel_for(N, row_grain(W), [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {

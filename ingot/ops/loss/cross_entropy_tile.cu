@@ -155,8 +155,7 @@ void cross_entropy_tile_gradient(const Tensor& d_tile, const Tensor& tile, int64
                                  const Tensor& targets, const CrossEntropyConfig& config, Stream& stream) {
   const char* op = "cross_entropy_tile_gradient";
   const Tile part = make_tile(tile, first, targets, config);
-  with_dtype(d_tile.dtype, op, [&](auto value) {
-    using D = decltype(value);
+  with_dtype(d_tile.dtype, op, [&]<typename D>() {
     with_width<float>(part.W % 4 == 0 && is_aligned(tile.data) && is_aligned(d_tile.data), [&](auto width) {
       with_cap_rule<Math>(config, [&](auto cap) {
         launch({stream, op, dim3(blocks_for(tile.dim(0), 1)), dim3(kThreads)},

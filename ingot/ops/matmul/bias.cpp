@@ -52,7 +52,7 @@ void bias_forward(const Tensor& y, const Tensor& b, Stream& stream) {
   if constexpr (kHasCuda) {
     if (y.device == Device::kCuda) return cuda::bias_forward(y, b, stream);
   }
-  INGOT_DISPATCH(y.dtype, T, {
+  with_dtype(y.dtype, __func__, [&]<typename T>() {
     parallel_for(N, kGrainRows, [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {
         T* row = y.as<T>() + n * C;
@@ -72,7 +72,7 @@ void bias_backward(const Tensor& db, const Tensor& dy, const Tensor& scratch, St
     if (dy.device == Device::kCuda) return cuda::bias_backward(db, dy, scratch, stream);
   }
   RowSum db_sum(db, scratch);
-  INGOT_DISPATCH(dy.dtype, T, {
+  with_dtype(dy.dtype, __func__, [&]<typename T>() {
     parallel_ranges(N, kGrainRows, [&](int thread, int64_t begin, int64_t end) {
       add_rows(db_sum.partial(thread), dy.as<T>() + begin * C, end - begin, C);
     });

@@ -36,8 +36,7 @@ void bias_forward(const Tensor& y, const Tensor& b, Stream& stream) {
   const char* op = "bias_forward";
   const int64_t N = y.dim(0), C = y.dim(1);
   const uint32_t length = row_length(N, C, op);
-  with_dtype(y.dtype, op, [&](auto value) {
-    using T = decltype(value);
+  with_dtype(y.dtype, op, [&]<typename T>() {
     with_width<T>(allows_wide(C, y, b), [&](auto width) {
       constexpr int W = decltype(width)::value;
       launch_elementwise<W>(N * C, op, stream, AddBias<W, T>{y.as<T>(), b.as<float>(), length});
@@ -48,8 +47,7 @@ void bias_forward(const Tensor& y, const Tensor& b, Stream& stream) {
 void bias_backward(const Tensor& db, const Tensor& dy, const Tensor& scratch, Stream& stream) {
   const char* op = "bias_backward";
   const int64_t N = dy.dim(0), C = dy.dim(1);
-  with_dtype(dy.dtype, op, [&](auto value) {
-    using T = decltype(value);
+  with_dtype(dy.dtype, op, [&]<typename T>() {
     with_width<T>(allows_wide(C, dy), [&](auto width) {
       constexpr int W = decltype(width)::value;
       float* sums = row_scratch(scratch, 1, C, op);

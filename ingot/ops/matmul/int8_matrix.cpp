@@ -156,7 +156,7 @@ void int8_dequantize(const Tensor& w, const Int8Matrix& q, Stream& stream) {
   const WorkSpan span(stream, "int8_dequantize", traffic({w, q.codes, q.scales}));
   if (span.plans()) return;
   const int64_t N = w.dim(0), K = w.dim(1);
-  INGOT_DISPATCH(w.dtype, T, {
+  with_dtype(w.dtype, __func__, [&]<typename T>() {
     T* to = w.as<T>();
     parallel_for(N, 1 + kGrain / std::max<int64_t>(K, 1), [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) widen_codes(to + n * K, code_row(q, n), K);
@@ -190,13 +190,13 @@ void int8_matmul(const Tensor& y, const Tensor& x, const Int8Matrix& w, const Te
     return;
   }
   auto* widened = static_cast<float*>(room.data);
-  INGOT_DISPATCH(x.dtype, T, {
+  with_dtype(x.dtype, __func__, [&]<typename T>() {
     for (int64_t m = 0; m < M; ++m) {
       const T* row = x.as<T>() + m * x.strides[0];
       vec::for_each(K, [&](auto load, auto store) { store(widened + m * K, load(row)); });
     }
   });
-  INGOT_DISPATCH(y.dtype, Out, { multiply_streamed<Out>(y, widened, K, w); });
+  with_dtype(y.dtype, __func__, [&]<typename Out>() { multiply_streamed<Out>(y, widened, K, w); });
 }
 
 void int8_embedding(const Tensor& out, const Tensor& tokens, const Int8Matrix& table, const Tensor& positions,
@@ -208,7 +208,7 @@ void int8_embedding(const Tensor& out, const Tensor& tokens, const Int8Matrix& t
   const WorkSpan span(stream, "int8_embedding", traffic({out, tokens, positions}));
   if (span.plans()) return;
   const int32_t* ids = tokens.as<int32_t>();
-  INGOT_DISPATCH(out.dtype, T, {
+  with_dtype(out.dtype, __func__, [&]<typename T>() {
     const T* add = positions ? positions.as<T>() : nullptr;
     for (int64_t n = 0; n < N; ++n) {
       if (ids[n] < 0 || ids[n] >= V)

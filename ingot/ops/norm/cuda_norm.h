@@ -220,8 +220,7 @@ __global__ void __launch_bounds__(S::kBlock, (kBackwardBlocks<kCentred, S>)) bac
 template <bool kCentred>
 void run_forward(const NormForward& t, const char* op, Stream& stream) {
   const int64_t N = t.x.dim(0), C = t.x.dim(1);
-  with_dtype(t.x.dtype, op, [&](auto value) {
-    using T = decltype(value);
+  with_dtype(t.x.dtype, op, [&]<typename T>() {
     with_row_shape<T>(allows_wide(C, t.y, t.sum, t.x, t.residual, t.w, t.b), C, op, [&](auto shape) {
       using S = decltype(shape);
       const ForwardRows<T> rows{optional<T>(t.y),
@@ -252,8 +251,7 @@ void run_backward(const NormBackward& t, const char* op, Stream& stream) {
   float* parts = sums > 0 ? row_scratch(t.scratch, sums, C, op) : nullptr;
   float* dw_parts = t.dw ? parts : nullptr;
   float* db_parts = t.db ? parts + (t.dw ? kRowParts * C : 0) : nullptr;
-  with_dtype(t.x.dtype, op, [&](auto value) {
-    using T = decltype(value);
+  with_dtype(t.x.dtype, op, [&]<typename T>() {
     with_row_shape<T>(allows_wide(C, t.dx, t.dy, t.x, t.w, t.d_residual, t.scratch), C, op, [&](auto shape) {
       using S = decltype(shape);
       const BackwardRows<T> rows{t.dx.as<T>(),

@@ -111,7 +111,7 @@ void layernorm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, 
     if (x.device == Device::kCuda) return cuda::layernorm_forward(y, mean, rstd, x, w, b, eps, stream);
   }
   const int64_t N = x.dim(0), C = x.dim(1);
-  INGOT_DISPATCH(x.dtype, T, {
+  with_dtype(x.dtype, __func__, [&]<typename T>() {
     parallel_for(N, kGrainRows, [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {
         const T* row = x.as<T>() + n * C;
@@ -137,7 +137,7 @@ void residual_layernorm_forward(const Tensor& y, const Tensor& sum, const Tensor
       return cuda::residual_layernorm_forward(y, sum, mean, rstd, x, residual, w, b, eps, stream);
   }
   const int64_t N = x.dim(0), C = x.dim(1);
-  INGOT_DISPATCH(x.dtype, T, {
+  with_dtype(x.dtype, __func__, [&]<typename T>() {
     parallel_for(N, kGrainRows, [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {
         T* row = sum.as<T>() + n * C;
@@ -171,7 +171,7 @@ void layernorm_backward(const Tensor& dx, const Tensor& dw, const Tensor& db, co
   }
   RowSum dw_sum(dw, scratch);
   RowSum db_sum(db, dw ? rest_of(scratch, num_threads() * C) : scratch);
-  INGOT_DISPATCH(x.dtype, T, {
+  with_dtype(x.dtype, __func__, [&]<typename T>() {
     parallel_ranges(N, kGrainRows, [&](int thread, int64_t begin, int64_t end) {
       float* dw_partial = dw ? dw_sum.partial(thread) : nullptr;
       float* db_partial = db ? db_sum.partial(thread) : nullptr;

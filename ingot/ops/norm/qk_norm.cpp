@@ -85,7 +85,7 @@ void qk_norm_forward(const Tensor& x, const Tensor& rstd, const Tensor& table, i
     if (x.device == Device::kCuda) return cuda::qk_norm_forward(x, rstd, table, position_offset, eps, stream);
   }
   float* rstd_data = rstd ? rstd.as<float>() : nullptr;
-  INGOT_DISPATCH(x.dtype, T, {
+  with_dtype(x.dtype, __func__, [&]<typename T>() {
     const HeadView<T> heads(x);
     for_each_head(x, [&](int64_t b, int64_t t, int64_t h, int64_t index) {
       T* head = heads.at(b, t, h);
@@ -111,7 +111,7 @@ void qk_norm_backward(const Tensor& dy, const Tensor& y, const Tensor& rstd, con
     if (dy.device == Device::kCuda)
       return cuda::qk_norm_backward(dy, y, rstd, table, position_offset, stream);
   }
-  INGOT_DISPATCH(dy.dtype, T, {
+  with_dtype(dy.dtype, __func__, [&]<typename T>() {
     const HeadView<T> gradients(dy), outputs(y);
     const float* rstd_data = rstd.as<float>();
     for_each_head(dy, [&](int64_t b, int64_t t, int64_t h, int64_t index) {
@@ -140,7 +140,7 @@ void qk_norm_gain_forward(const Tensor& x, const Tensor& raw, const Tensor& rstd
       return cuda::qk_norm_gain_forward(x, raw, rstd, gains, table, position_offset, eps, stream);
   }
   float* rstd_data = rstd ? rstd.as<float>() : nullptr;
-  INGOT_DISPATCH(x.dtype, T, {
+  with_dtype(x.dtype, __func__, [&]<typename T>() {
     const HeadView<T> heads(x);
     for_each_head(x, [&](int64_t b, int64_t t, int64_t h, int64_t index) {
       T* head = heads.at(b, t, h);
@@ -180,7 +180,7 @@ void qk_norm_gain_backward(const Tensor& dy, const QkGains& d_gains, const Tenso
     return Tensor(scratch.as<float>() + i * parts * D, DType::f32, {parts, D});
   };
   RowSum q_sum(d_gains.q, part(0)), k_sum(d_gains.k, part(1));
-  INGOT_DISPATCH(dy.dtype, T, {
+  with_dtype(dy.dtype, __func__, [&]<typename T>() {
     parallel_ranges(dy.dim(0) * dy.dim(1), kGrainRows, [&](int thread, int64_t begin, int64_t end) {
       const HeadView<T> gradients(dy);
       // Without gradients of the gains the terms are left in the scratch.

@@ -313,8 +313,7 @@ void launch_forward(const char* op, const Tensor& x, const Tensor& raw, const Te
                     const QkGains& gains, const Tensor& table, int64_t position_offset, float eps,
                     Stream& stream) {
   const HeadRows rows = head_rows(x, table, position_offset);
-  with_dtype(x.dtype, op, [&](auto value) {
-    using T = decltype(value);
+  with_dtype(x.dtype, op, [&]<typename T>() {
     const Gains<T> there{optional<float>(gains.q), optional<float>(gains.k), static_cast<int>(gains.q_heads),
                          optional<T>(raw)};
     const Tensor q = gain_view(gains.q, x), k = gain_view(gains.k, x), &copy = raw ? raw : x;
@@ -350,8 +349,7 @@ void qk_norm_gain_backward(const Tensor& dy, const QkGains& d_gains, const Tenso
   const HeadRows rows = head_rows(dy, table, position_offset);
   const int64_t parts = row_part_count(rows.rows);
   float* partials = row_scratch(scratch, 2, rows.D, op);
-  with_dtype(dy.dtype, op, [&](auto value) {
-    using T = decltype(value);
+  with_dtype(dy.dtype, op, [&]<typename T>() {
     const GainBackward<T> g{.rows = rows,
                             .dy = HeadView<T>(dy),
                             .raw = HeadView<T>(raw),
@@ -380,8 +378,7 @@ void qk_norm_backward(const Tensor& dy, const Tensor& y, const Tensor& rstd, con
                       int64_t position_offset, Stream& stream) {
   const char* op = "qk_norm_backward";
   const HeadRows rows = head_rows(dy, table, position_offset);
-  with_dtype(dy.dtype, op, [&](auto value) {
-    using T = decltype(value);
+  with_dtype(dy.dtype, op, [&]<typename T>() {
     if (const int packs = lanes_of_head<T>(rows, dy, y); packs > 0)
       return launch({stream, op, dim3(head_blocks(rows)), dim3(kThreads)}, backward_wide<T>, rows,
                     HeadView<T>(dy), HeadView<T>(y), rstd.as<float>(), packs);

@@ -22,7 +22,7 @@ void residual_add(const Tensor& sum, const Tensor& x, const Tensor& residual, St
     if (x.device == Device::kCuda) return cuda::residual_add(sum, x, residual, stream);
   }
   constexpr int64_t kGrainElements = 1 << 13;  // minimum number of elements per thread
-  INGOT_DISPATCH(x.dtype, T, {
+  with_dtype(x.dtype, __func__, [&]<typename T>() {
     parallel_for(x.elements(), kGrainElements, [&](int64_t begin, int64_t end) {
       T* s = sum.as<T>() + begin;
       const T *a = x.as<T>() + begin, *b = residual.as<T>() + begin;

@@ -24,8 +24,7 @@ struct Add {
 
 void residual_add(const Tensor& sum, const Tensor& x, const Tensor& residual, Stream& stream) {
   const int64_t n = x.elements();
-  with_dtype(x.dtype, "residual_add", [&](auto value) {
-    using T = decltype(value);
+  with_dtype(x.dtype, "residual_add", [&]<typename T>() {
     with_width<T>(allows_wide(n, sum, x, residual), [&](auto width) {
       constexpr int W = decltype(width)::value;
       launch_elementwise<W>(n, "residual_add", stream, Add<W, T>{sum.as<T>(), x.as<T>(), residual.as<T>()});

@@ -83,7 +83,7 @@ void rmsnorm_forward(const Tensor& y, const Tensor& rstd, const Tensor& x, const
     if (x.device == Device::kCuda) return cuda::rmsnorm_forward(y, rstd, x, w, eps, stream);
   }
   const int64_t N = x.dim(0), C = x.dim(1);
-  INGOT_DISPATCH(x.dtype, T, {
+  with_dtype(x.dtype, __func__, [&]<typename T>() {
     parallel_for(N, kGrainRows, [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {
         const float r = row_rstd(x.as<T>() + n * C, C, eps);
@@ -107,7 +107,7 @@ void residual_rmsnorm_forward(const Tensor& y, const Tensor& sum, const Tensor& 
       return cuda::residual_rmsnorm_forward(y, sum, rstd, x, residual, w, eps, stream);
   }
   const int64_t N = x.dim(0), C = x.dim(1);
-  INGOT_DISPATCH(x.dtype, T, {
+  with_dtype(x.dtype, __func__, [&]<typename T>() {
     parallel_for(N, kGrainRows, [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {
         T* s = sum.as<T>() + n * C;
@@ -137,7 +137,7 @@ void rmsnorm_backward(const Tensor& dx, const Tensor& dw, const Tensor& dy, cons
       return cuda::rmsnorm_backward(dx, dw, dy, x, w, rstd, d_residual, scratch, stream);
   }
   RowSum dw_sum(dw, scratch);
-  INGOT_DISPATCH(x.dtype, T, {
+  with_dtype(x.dtype, __func__, [&]<typename T>() {
     parallel_ranges(N, kGrainRows, [&](int thread, int64_t begin, int64_t end) {
       float* dw_partial = dw ? dw_sum.partial(thread) : nullptr;
       const T* residual_gradient = optional<T>(d_residual);

@@ -142,10 +142,8 @@ void scale_by(const Tensor& to, const Tensor& from, const float* factor, float f
   const int64_t n = to.elements();
   INGOT_CHECK(from.elements() == n && to.is_contiguous() && from.is_contiguous(),
               "{}: {} from {}, or not contiguous", op, to.shape.to_string(), from.shape.to_string());
-  with_dtype(to.dtype, op, [&](auto to_value) {
-    with_dtype(from.dtype, op, [&](auto from_value) {
-      using To = decltype(to_value);
-      using From = decltype(from_value);
+  with_dtype(to.dtype, op, [&]<typename To>() {
+    with_dtype(from.dtype, op, [&]<typename From>() {
       with_width<float>(allows_wide(n, to, from), [&](auto width) {
         constexpr int W = decltype(width)::value;
         launch_elementwise<W>(n, op, stream, Scale<W, To, From>{to.as<To>(), from.as<From>(), factor, fixed});
@@ -205,8 +203,7 @@ void combine(const Tensor& b, const Tensor& a, const Tensor& squared, float of_a
   const int64_t n = b.elements();
   check_tensor(a, b.dtype, b.shape, op);
   check_tensor(squared, DType::f32, b.shape, op);
-  with_dtype(b.dtype, op, [&](auto value) {
-    using T = decltype(value);
+  with_dtype(b.dtype, op, [&]<typename T>() {
     with_width<float>(allows_wide(n, a, b, squared), [&](auto width) {
       constexpr int W = decltype(width)::value;
       launch_elementwise<W>(n, op, stream,

@@ -55,8 +55,9 @@ void scale_into(const Tensor& to, const Tensor& from, float scale, [[maybe_unuse
   if constexpr (kHasCuda) {
     if (to.device == Device::kCuda) return cuda::scale_into(to, from, scale, stream);
   }
-  INGOT_DISPATCH(from.dtype, From, {
-    INGOT_DISPATCH(to.dtype, To, { scale_elements(to.as<To>(), from.as<From>(), scale, to.elements()); });
+  with_dtype(from.dtype, __func__, [&]<typename From>() {
+    with_dtype(to.dtype, __func__,
+               [&]<typename To>() { scale_elements(to.as<To>(), from.as<From>(), scale, to.elements()); });
   });
 }
 
@@ -77,8 +78,9 @@ void combine(const Tensor& b, const Tensor& a, const Tensor& squared, const Newt
     if (b.device == Device::kCuda)
       return cuda::combine(b, a, squared, static_cast<float>(step.b), static_cast<float>(step.c), stream);
   }
-  INGOT_DISPATCH(a.dtype, T,
-                 { combine_elements(b.as<T>(), a.as<T>(), squared.as<float>(), step, a.elements()); });
+  with_dtype(a.dtype, __func__, [&]<typename T>() {
+    combine_elements(b.as<T>(), a.as<T>(), squared.as<float>(), step, a.elements());
+  });
 }
 
 struct NormFactor {
