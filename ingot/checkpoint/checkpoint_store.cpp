@@ -265,14 +265,6 @@ void require_known_formats(const fs::path& folder) {
   for (const Checkpoint& checkpoint : list_checkpoints(folder)) require_known_format(checkpoint.path);
 }
 
-std::optional<Checkpoint> newest_good_checkpoint(const fs::path& folder, const DamageReport& report) {
-  for (const Checkpoint& checkpoint : list_checkpoints(folder)) {
-    require_known_format(checkpoint.path);
-    if (has_good_files(checkpoint, report)) return checkpoint;
-  }
-  return std::nullopt;
-}
-
 std::optional<Checkpoint> newest_usable_checkpoint(const fs::path& folder, const DamageReport& report,
                                                    std::span<const std::string_view> read) {
   for (const Checkpoint& checkpoint : list_checkpoints(folder)) {

@@ -58,18 +58,16 @@ void require_known_format(const std::filesystem::path& checkpoint);
 // Does so for every checkpoint of a folder.
 void require_known_formats(const std::filesystem::path& folder);
 
-// Returns the newest checkpoint in which every byte matches the manifest. Newer damaged ones are reported
-// and skipped. This and the next two functions throw a kData error at a checkpoint of a newer format, which
-// only the program that made it can judge.
-std::optional<Checkpoint> newest_good_checkpoint(const std::filesystem::path& folder,
-                                                 const DamageReport& report);
-// As newest_good_checkpoint for a caller that reads only the files named in `read`.
+// Returns the newest checkpoint in which every byte of the files named in `read`, which the caller reads,
+// matches the manifest. Newer damaged ones are reported and skipped. This and the next function throw a kData
+// error at a checkpoint of a newer format, which only the program that made it can judge.
 std::optional<Checkpoint> newest_usable_checkpoint(const std::filesystem::path& folder,
                                                    const DamageReport& report,
                                                    std::span<const std::string_view> read);
 
-// Returns the newest checkpoint that is good and whose safetensors files, which are read, hold only
-// finite numbers, so that training may continue from it. Only steps below before_step are considered.
+// Returns the newest checkpoint in which every byte matches the manifest and whose safetensors files, which
+// are read, hold only finite numbers, so that training may continue from it. Only steps below before_step are
+// considered.
 std::optional<Checkpoint> newest_healthy_checkpoint(
     const std::filesystem::path& folder, const DamageReport& report,
     int64_t before_step = std::numeric_limits<int64_t>::max());
@@ -114,9 +112,6 @@ class CheckpointStore {
   bool is_good(int64_t step, const DamageReport& report) const;
 
   std::vector<Checkpoint> list() const { return list_checkpoints(folder_); }
-  std::optional<Checkpoint> newest_good(const DamageReport& report) const {
-    return newest_good_checkpoint(folder_, report);
-  }
   std::optional<Checkpoint> newest_healthy(const DamageReport& report,
                                            int64_t before_step = std::numeric_limits<int64_t>::max()) const {
     return newest_healthy_checkpoint(folder_, report, before_step);

@@ -43,19 +43,14 @@ SavedState::SavedState(Trainer& trainer) : trainer_(trainer) {
 
 size_t SavedState::copy_bytes() const {
   size_t bytes = 0;
-  const auto add = [&](const Tensor& t) { bytes += t ? t.bytes() + Arena::kDeviceAlign : 0; };
-  for (const auto& [id, weight] : weights_) {
-    add(weight.w);
-    add(weight.tail);
-  }
-  for (const State& state : states_) add(state.numbers);
+  for_each_tensor(*this, [&](const Tensor& t) { bytes += t ? t.bytes() + Arena::kDeviceAlign : 0; });
   return bytes;
 }
 
 void SavedState::copy_to(Arena& room) {
   Stream& stream = *trainer_.layout().stream;
   bool is_on_device = false;
-  const auto move = [&](Tensor& t) {
+  for_each_tensor(*this, [&](Tensor& t) {
     if (!t) return;
     const Tensor to = room.alloc(t.dtype, t.shape);
     if (t.device == Device::kCpu) {
@@ -65,27 +60,17 @@ void SavedState::copy_to(Arena& room) {
       copy(to, t, stream);
     }
     t = to;
-  };
-  for (auto& [id, weight] : weights_) {
-    move(weight.w);
-    move(weight.tail);
-  }
-  for (State& state : states_) move(state.numbers);
+  });
   if (is_on_device) synchronize(stream);
   copy_hash_ = copy_hash();
 }
 
 uint64_t SavedState::copy_hash() const {
   uint64_t hash = 0;
-  const auto add = [&](const Tensor& t) {
+  for_each_tensor(*this, [&](const Tensor& t) {
     constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
     if (t) hash = hash * kOdd + memory_hash({static_cast<const std::byte*>(t.data), t.bytes()});
-  };
-  for (const auto& [id, weight] : weights_) {
-    add(weight.w);
-    add(weight.tail);
-  }
-  for (const State& state : states_) add(state.numbers);
+  });
   return hash;
 }
 

@@ -56,6 +56,15 @@ class SavedState {
     Tensor numbers;  // (n)
   };
 
+  // Calls f for every tensor of the weights and states, some of which are absent.
+  template <typename Self, typename F>
+  static void for_each_tensor(Self& self, const F& f) {
+    for (auto& [id, weight] : self.weights_) {
+      f(weight.w);
+      f(weight.tail);
+    }
+    for (auto& state : self.states_) f(state.numbers);
+  }
   Tensor on_host(const Tensor& t, Staging& staging);
   uint64_t copy_hash() const;
 

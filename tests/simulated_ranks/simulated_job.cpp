@@ -109,7 +109,7 @@ void SimulatedJob::start() {
   will_damage_ = false;
   choose_hosts();
   const auto count = static_cast<size_t>(layout_.ranks());
-  const auto good = newest_good_checkpoint(run_ / "checkpoints", {});
+  const auto good = newest_healthy_checkpoint(run_ / "checkpoints", {});
   attempts_.push_back({.layout = layout_,
                        .first_step = good ? good->step : 0,
                        .updates = std::vector<std::vector<Update>>(count),
