@@ -13,8 +13,7 @@
 #include "ingot/ops/cross_entropy.h"
 #include "ingot/ops/dropout.h"
 #include "ingot/ops/embedding.h"
-#include "ingot/ops/layernorm.h"
-#include "ingot/ops/rmsnorm.h"
+#include "ingot/ops/norm.h"
 
 namespace ingot {
 namespace {
@@ -72,7 +71,7 @@ void BM_RmsNormForward(benchmark::State& state) {
   const DType dtype = dtype_of_state(state);
   const Tensor y = memory.tensor(dtype, {kN, kC}), x = memory.tensor(dtype, {kN, kC});
   const Tensor w = memory.tensor(DType::f32, {kC}), rstd = memory.tensor(DType::f32, {kN});
-  for (auto _ : state) rmsnorm_forward(y, rstd, x, w, 1e-5f, stream);
+  for (auto _ : state) rmsnorm_forward({.y = y, .rstd = rstd, .x = x, .w = w, .eps = 1e-5f}, stream);
   report(state, 2 * x.bytes());
 }
 
@@ -84,7 +83,9 @@ void BM_RmsNormBackward(benchmark::State& state) {
   const Tensor x = memory.tensor(dtype, {kN, kC}), w = memory.tensor(DType::f32, {kC});
   const Tensor dw = memory.tensor(DType::f32, {kC}), rstd = memory.tensor(DType::f32, {kN});
   const Tensor scratch = memory.scratch(kC);
-  for (auto _ : state) rmsnorm_backward(dx, dw, dy, x, w, rstd, {}, scratch, stream);
+  for (auto _ : state)
+    rmsnorm_backward({.dx = dx, .dw = dw, .dy = dy, .x = x, .w = w, .rstd = rstd, .scratch = scratch},
+                     stream);
   report(state, 3 * x.bytes());
 }
 
@@ -95,7 +96,8 @@ void BM_LayerNormForward(benchmark::State& state) {
   const Tensor y = memory.tensor(dtype, {kN, kC}), x = memory.tensor(dtype, {kN, kC});
   const Tensor w = memory.tensor(DType::f32, {kC}), b = memory.tensor(DType::f32, {kC});
   const Tensor mean = memory.tensor(DType::f32, {kN}), rstd = memory.tensor(DType::f32, {kN});
-  for (auto _ : state) layernorm_forward(y, mean, rstd, x, w, b, 1e-5f, stream);
+  for (auto _ : state)
+    layernorm_forward({.y = y, .mean = mean, .rstd = rstd, .x = x, .w = w, .b = b, .eps = 1e-5f}, stream);
   report(state, 2 * x.bytes());
 }
 
@@ -107,7 +109,17 @@ void BM_ResidualLayerNormForward(benchmark::State& state) {
   const Tensor residual = memory.tensor(dtype, {kN, kC}), sum = memory.tensor(dtype, {kN, kC});
   const Tensor w = memory.tensor(DType::f32, {kC}), b = memory.tensor(DType::f32, {kC});
   const Tensor mean = memory.tensor(DType::f32, {kN}), rstd = memory.tensor(DType::f32, {kN});
-  for (auto _ : state) residual_layernorm_forward(y, sum, mean, rstd, x, residual, w, b, 1e-5f, stream);
+  for (auto _ : state)
+    layernorm_forward({.y = y,
+                       .sum = sum,
+                       .mean = mean,
+                       .rstd = rstd,
+                       .x = x,
+                       .residual = residual,
+                       .w = w,
+                       .b = b,
+                       .eps = 1e-5f},
+                      stream);
   report(state, 4 * x.bytes());
 }
 
@@ -120,7 +132,17 @@ void BM_LayerNormBackward(benchmark::State& state) {
   const Tensor dw = memory.tensor(DType::f32, {kC}), db = memory.tensor(DType::f32, {kC});
   const Tensor mean = memory.tensor(DType::f32, {kN}), rstd = memory.tensor(DType::f32, {kN});
   const Tensor scratch = memory.scratch(kC);
-  for (auto _ : state) layernorm_backward(dx, dw, db, dy, x, w, mean, rstd, {}, scratch, stream);
+  for (auto _ : state)
+    layernorm_backward({.dx = dx,
+                        .dw = dw,
+                        .db = db,
+                        .dy = dy,
+                        .x = x,
+                        .w = w,
+                        .mean = mean,
+                        .rstd = rstd,
+                        .scratch = scratch},
+                       stream);
   report(state, 3 * x.bytes());
 }
 

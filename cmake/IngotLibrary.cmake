@@ -36,10 +36,9 @@ set(INGOT_KERNEL_CALLERS
     ingot/ops/matmul/bias.cpp
     ingot/ops/matmul/linear_fused.cpp
     ingot/ops/matmul/matmul.cpp
-    ingot/ops/norm/layernorm.cpp
+    ingot/ops/norm/norm.cpp
     ingot/ops/norm/qk_norm.cpp
     ingot/ops/norm/residual_add.cpp
-    ingot/ops/norm/rmsnorm.cpp
     ingot/optim/optimizer_device.cpp
     ingot/optim/rules/all_rules.cpp
     ingot/optim/rules/newton_schulz.cpp

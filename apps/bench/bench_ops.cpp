@@ -17,7 +17,7 @@
 #include "ingot/core/parallel.h"
 #include "ingot/ops/activation.h"
 #include "ingot/ops/matmul.h"
-#include "ingot/ops/rmsnorm.h"
+#include "ingot/ops/norm.h"
 #include "ingot/optim/optimizer.h"
 
 namespace ingot {
@@ -119,7 +119,8 @@ class OpsBench {
     {
       const Tensor x = tensor(dtype, {4 * kRows, kWidth}), y = tensor(dtype, {4 * kRows, kWidth});
       const Tensor w = tensor(DType::f32, {kWidth}), rstd = tensor(DType::f32, {4 * kRows});
-      const double time_s = median_s([&] { rmsnorm_forward(y, rstd, x, w, 1e-5f, stream_); });
+      const double time_s =
+          median_s([&] { rmsnorm_forward({.y = y, .rstd = rstd, .x = x, .w = w, .eps = 1e-5f}, stream_); });
       add("rmsnorm forward", name(dtype), x.shape.to_string(), time_s, 2.0 * static_cast<double>(x.bytes()),
           "GB/s");
     }

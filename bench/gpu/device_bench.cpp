@@ -27,12 +27,11 @@
 #include "ingot/ops/cuda_fp8.h"
 #include "ingot/ops/dropout.h"
 #include "ingot/ops/embedding.h"
-#include "ingot/ops/layernorm.h"
 #include "ingot/ops/linear_fused.h"
 #include "ingot/ops/loss_sums.h"
 #include "ingot/ops/matmul.h"
+#include "ingot/ops/norm.h"
 #include "ingot/ops/qk_norm.h"
-#include "ingot/ops/rmsnorm.h"
 #include "ingot/ops/rope.h"
 #include "ingot/ops/row_sum.h"
 #include "ingot/optim/cuda_step_check.h"
@@ -69,15 +68,38 @@ void bench_norms(Bench& b, int64_t width) {
   const Tensor scratch = b.tensor(DType::f32, {2, kRowParts, width});
   const auto label = [&](const char* op) { return fmt::format("{} {}x{}", op, rows, width); };
   b.time(label("rmsnorm_forward"), bytes_of({x, y}),
-         [&] { rmsnorm_forward(y, rstd, x, w, 1e-5f, b.stream); });
-  b.time(label("residual_rmsnorm_forward"), bytes_of({x, y, sum, residual}),
-         [&] { residual_rmsnorm_forward(y, sum, rstd, x, residual, w, 1e-5f, b.stream); });
-  b.time(label("rmsnorm_backward"), bytes_of({x, y, sum, residual}),
-         [&] { rmsnorm_backward(sum, dw, y, x, w, rstd, residual, scratch, b.stream); });
-  b.time(label("layernorm_forward"), bytes_of({x, y}),
-         [&] { layernorm_forward(y, mean, rstd, x, w, w, 1e-5f, b.stream); });
-  b.time(label("layernorm_backward"), bytes_of({x, y, sum, residual}),
-         [&] { layernorm_backward(sum, dw, db, y, x, w, mean, rstd, residual, scratch, b.stream); });
+         [&] { rmsnorm_forward({.y = y, .rstd = rstd, .x = x, .w = w, .eps = 1e-5f}, b.stream); });
+  b.time(label("residual_rmsnorm_forward"), bytes_of({x, y, sum, residual}), [&] {
+    rmsnorm_forward({.y = y, .sum = sum, .rstd = rstd, .x = x, .residual = residual, .w = w, .eps = 1e-5f},
+                    b.stream);
+  });
+  b.time(label("rmsnorm_backward"), bytes_of({x, y, sum, residual}), [&] {
+    rmsnorm_backward({.dx = sum,
+                      .dw = dw,
+                      .dy = y,
+                      .x = x,
+                      .w = w,
+                      .rstd = rstd,
+                      .d_residual = residual,
+                      .scratch = scratch},
+                     b.stream);
+  });
+  b.time(label("layernorm_forward"), bytes_of({x, y}), [&] {
+    layernorm_forward({.y = y, .mean = mean, .rstd = rstd, .x = x, .w = w, .b = w, .eps = 1e-5f}, b.stream);
+  });
+  b.time(label("layernorm_backward"), bytes_of({x, y, sum, residual}), [&] {
+    layernorm_backward({.dx = sum,
+                        .dw = dw,
+                        .db = db,
+                        .dy = y,
+                        .x = x,
+                        .w = w,
+                        .mean = mean,
+                        .rstd = rstd,
+                        .d_residual = residual,
+                        .scratch = scratch},
+                       b.stream);
+  });
   b.release();
 }
 
@@ -246,12 +268,13 @@ void bench_residual_sum(Bench& b, const Model& m) {
       m.name + " product with the residual stream, norm", "fused",
       [&] {
         linear_sum(sum, act, down, {.base = base}, b.stream);
-        rmsnorm_forward(h, rstd, sum, w, 1e-5f, b.stream);
+        rmsnorm_forward({.y = h, .rstd = rstd, .x = sum, .w = w, .eps = 1e-5f}, b.stream);
       },
       "apart",
       [&] {
         matmul(delta, act, down, MatmulForm::kNT, false, b.stream);
-        residual_rmsnorm_forward(h, sum, rstd, base, delta, w, 1e-5f, b.stream);
+        rmsnorm_forward(
+            {.y = h, .sum = sum, .rstd = rstd, .x = base, .residual = delta, .w = w, .eps = 1e-5f}, b.stream);
       });
   b.release();
 }

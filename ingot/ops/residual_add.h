@@ -1,5 +1,4 @@
-// sum = x + residual, for residual connections that are not fused into a following norm (ops/rmsnorm.h,
-// ops/layernorm.h).
+// sum = x + residual, for residual connections that are not fused into a following norm (ops/norm.h).
 //
 // Shapes: all equal, contiguous, of one dtype: f32 or bf16, added in f32. sum may alias x or residual.
 #pragma once

@@ -1,6 +1,5 @@
 // RMSNorm and LayerNorm on a device, for every load width and every way to divide a row.
-#include "ingot/ops/layernorm.h"
-#include "ingot/ops/rmsnorm.h"
+#include "ingot/ops/norm.h"
 #include "ingot/ops/row_sum.h"
 #include "tests/cuda/on_device.h"
 #include "tests/reference/layernorm.h"
@@ -32,7 +31,7 @@ struct Gradient {
   Doubles dx, dw, db;
 };
 
-// The formulas of ops/layernorm.h, or those of ops/rmsnorm.h if is_centred is false.
+// The formulas of LayerNorm (ops/norm.h), or those of RMSNorm if is_centred is false.
 Gradient reference_backward(const Doubles& x, const Doubles& dy, const Doubles& w, size_t C,
                             bool is_centred) {
   Gradient result{Doubles(x.size()), Doubles(C), Doubles(C)};
@@ -75,18 +74,25 @@ class CudaNorm : public ::testing::TestWithParam<NormCase>, protected OnCuda {
   Tensor weight = c.has_weight ? w_there.tensor() : Tensor{};
   Tensor bias = c.has_weight ? b_there.tensor() : Tensor{};
 
+  void forward() { rmsnorm_forward({.y = y, .rstd = rstd, .x = x_there, .w = weight, .eps = kEps}, stream); }
+  // The operands of RMSNorm's backward with the gradient of the weight.
+  NormBackwardOperands with_sum(const Tensor& dw) const {
+    return {.dx = dx, .dw = dw, .dy = dy_there, .x = x_there, .w = weight, .rstd = rstd, .scratch = scratch};
+  }
+
   // The bound is for f32 sums over N rows of products of order 1.
   double sum_tolerance() const { return 8 * unit_roundoff(DType::f32) * static_cast<double>(c.N) + 1e-5; }
 };
 
 TEST_P(CudaNorm, RmsForwardEqualsTheReference) {
-  rmsnorm_forward(y, rstd, x_there, weight, kEps, stream);
+  forward();
   expect_close(y.to_host(), rmsnorm_reference(to_doubles(x), w_values, width, kEps), tolerance(c), "y");
 }
 
 TEST_P(CudaNorm, RmsForwardAddsResidualAndMayOverwriteIt) {
   const OnDevice sum = put(residual);
-  residual_rmsnorm_forward(y, sum, rstd, x_there, sum, weight, kEps, stream);
+  rmsnorm_forward({.y = y, .sum = sum, .rstd = rstd, .x = x_there, .residual = sum, .w = weight, .eps = kEps},
+                  stream);
   Doubles want = to_doubles(x);
   const Doubles added = to_doubles(residual);
   for (size_t i = 0; i < want.size(); ++i) want[i] += added[i];
@@ -97,8 +103,8 @@ TEST_P(CudaNorm, RmsForwardAddsResidualAndMayOverwriteIt) {
 
 TEST_P(CudaNorm, RmsBackwardEqualsTheReference) {
   const OnDevice dw = put(zeros(DType::f32, {c.C}));
-  rmsnorm_forward(y, rstd, x_there, weight, kEps, stream);
-  rmsnorm_backward(dx, dw, dy_there, x_there, weight, rstd, {}, scratch, stream);
+  forward();
+  rmsnorm_backward(with_sum(dw), stream);
   const Gradient want = reference_backward(to_doubles(x), to_doubles(dy), w_values, width, false);
   expect_close(dx.to_host(), want.dx, 4 * tolerance(c), "dx");
   expect_close(dw.to_host(), want.dw, sum_tolerance(), "dw", std::sqrt(static_cast<double>(c.N)));
@@ -106,8 +112,16 @@ TEST_P(CudaNorm, RmsBackwardEqualsTheReference) {
 
 TEST_P(CudaNorm, RmsBackwardAddsToGradientsInPlace) {
   const OnDevice dw = put(w), d_residual = put(residual);
-  rmsnorm_forward(y, rstd, x_there, weight, kEps, stream);
-  rmsnorm_backward(d_residual, dw, dy_there, x_there, weight, rstd, d_residual, scratch, stream);
+  forward();
+  rmsnorm_backward({.dx = d_residual,
+                    .dw = dw,
+                    .dy = dy_there,
+                    .x = x_there,
+                    .w = weight,
+                    .rstd = rstd,
+                    .d_residual = d_residual,
+                    .scratch = scratch},
+                   stream);
   Gradient want = reference_backward(to_doubles(x), to_doubles(dy), w_values, width, false);
   const Doubles added = to_doubles(residual), old = to_doubles(w);
   for (size_t i = 0; i < added.size(); ++i) want.dx[i] += added[i];
@@ -117,7 +131,8 @@ TEST_P(CudaNorm, RmsBackwardAddsToGradientsInPlace) {
 }
 
 TEST_P(CudaNorm, LayerForwardEqualsTheReference) {
-  layernorm_forward(y, mean, rstd, x_there, weight, bias, kEps, stream);
+  layernorm_forward({.y = y, .mean = mean, .rstd = rstd, .x = x_there, .w = weight, .b = bias, .eps = kEps},
+                    stream);
   const Doubles want = layernorm_reference(to_doubles(x), w_values, b_values, width, kEps);
   expect_close(y.to_host(), want, tolerance(c), "y");
 }
@@ -125,8 +140,18 @@ TEST_P(CudaNorm, LayerForwardEqualsTheReference) {
 TEST_P(CudaNorm, LayerBackwardEqualsTheReference) {
   if (c.C == 1) return;  // a row of one element has no variance: rstd is 1 / sqrt(eps), dx only rounding
   const OnDevice dw = put(zeros(DType::f32, {c.C})), db = put(zeros(DType::f32, {c.C}));
-  layernorm_forward(y, mean, rstd, x_there, weight, bias, kEps, stream);
-  layernorm_backward(dx, dw, db, dy_there, x_there, weight, mean, rstd, {}, scratch, stream);
+  layernorm_forward({.y = y, .mean = mean, .rstd = rstd, .x = x_there, .w = weight, .b = bias, .eps = kEps},
+                    stream);
+  layernorm_backward({.dx = dx,
+                      .dw = dw,
+                      .db = db,
+                      .dy = dy_there,
+                      .x = x_there,
+                      .w = weight,
+                      .mean = mean,
+                      .rstd = rstd,
+                      .scratch = scratch},
+                     stream);
   const Gradient want = reference_backward(to_doubles(x), to_doubles(dy), w_values, width, true);
   expect_close(dx.to_host(), want.dx, 4 * tolerance(c), "dx");
   expect_close(dw.to_host(), want.dw, sum_tolerance(), "dw", std::sqrt(static_cast<double>(c.N)));
@@ -141,27 +166,52 @@ TEST_P(CudaNorm, AmaxIsRaisedToTheLargestResult) {
     EXPECT_EQ(amax.value(), largest(of.to_host()));
   };
   const RaisedAmax of_rms(0, stream), of_layer(0, stream), of_residual(0, stream), above(1e6, stream);
-  rmsnorm_forward(y.tensor().with_amax(of_rms), rstd, x_there, weight, kEps, stream);
+  rmsnorm_forward({.y = y.tensor().with_amax(of_rms), .rstd = rstd, .x = x_there, .w = weight, .eps = kEps},
+                  stream);
   expect_amax(of_rms, y);
-  rmsnorm_forward(plain.tensor().with_amax(above), rstd, x_there, weight, kEps, stream);
+  rmsnorm_forward(
+      {.y = plain.tensor().with_amax(above), .rstd = rstd, .x = x_there, .w = weight, .eps = kEps}, stream);
   expect_same_bits(plain.to_host(), y.to_host(), "y with an amax");
   EXPECT_EQ(above.value(), 1e6);
-  residual_rmsnorm_forward(y.tensor().with_amax(of_residual), sum, rstd, x_there, sum, weight, kEps, stream);
+  rmsnorm_forward({.y = y.tensor().with_amax(of_residual),
+                   .sum = sum,
+                   .rstd = rstd,
+                   .x = x_there,
+                   .residual = sum,
+                   .w = weight,
+                   .eps = kEps},
+                  stream);
   expect_amax(of_residual, y);
-  layernorm_forward(y.tensor().with_amax(of_layer), mean, rstd, x_there, weight, bias, kEps, stream);
+  layernorm_forward({.y = y.tensor().with_amax(of_layer),
+                     .mean = mean,
+                     .rstd = rstd,
+                     .x = x_there,
+                     .w = weight,
+                     .b = bias,
+                     .eps = kEps},
+                    stream);
   expect_amax(of_layer, y);
   const RaisedAmax of_gradient(0, stream);
-  layernorm_backward(dx.tensor().with_amax(of_gradient), dw, db, dy_there, x_there, weight, mean, rstd,
-                     dy_there, scratch, stream);
+  layernorm_backward({.dx = dx.tensor().with_amax(of_gradient),
+                      .dw = dw,
+                      .db = db,
+                      .dy = dy_there,
+                      .x = x_there,
+                      .w = weight,
+                      .mean = mean,
+                      .rstd = rstd,
+                      .d_residual = dy_there,
+                      .scratch = scratch},
+                     stream);
   expect_amax(of_gradient, dx);
 }
 
 TEST_P(CudaNorm, EqualCallsGiveEqualBits) {
   const OnDevice dw = put(zeros(DType::f32, {c.C})), again = put(zeros(DType::f32, {c.C}));
-  rmsnorm_forward(y, rstd, x_there, weight, kEps, stream);
-  rmsnorm_backward(dx, dw, dy_there, x_there, weight, rstd, {}, scratch, stream);
+  forward();
+  rmsnorm_backward(with_sum(dw), stream);
   const Buffer first = dx.to_host();
-  rmsnorm_backward(dx, again, dy_there, x_there, weight, rstd, {}, scratch, stream);
+  rmsnorm_backward(with_sum(again), stream);
   expect_same_bits(dx.to_host(), first, "dx");
   expect_same_bits(again.to_host(), dw.to_host(), "dw");
 }
@@ -188,7 +238,8 @@ TEST(CudaNormErrors, ScratchMustHoldTheParts) {
   const OnDevice there(x, stream), dw(w, stream), rstd(zeros(DType::f32, {2}), stream);
   const OnDevice scratch(DType::f32, {4, 8}, stream);
   try {
-    rmsnorm_backward(there, dw, there, there, {}, rstd, {}, scratch, stream);
+    rmsnorm_backward({.dx = there, .dw = dw, .dy = there, .x = there, .rstd = rstd, .scratch = scratch},
+                     stream);
     FAIL() << "too little scratch was accepted";
   } catch (const Error& error) {
     EXPECT_STREQ(

@@ -1,4 +1,4 @@
-#include "ingot/ops/layernorm.h"
+#include "ingot/ops/norm.h"
 
 #include <gtest/gtest.h>
 
@@ -44,6 +44,21 @@ class LayerNorm : public ::testing::TestWithParam<LayernormCase> {
   Buffer scratch{DType::f32, {2, num_threads(), c.C}};
   size_t width = static_cast<size_t>(c.C);
 
+  void forward() {
+    layernorm_forward({.y = y, .mean = mean, .rstd = rstd, .x = x, .w = w, .b = b, .eps = kEps}, stream);
+  }
+  // The operands of backward with the gradients of the parameters.
+  NormBackwardOperands with_sums() const {
+    return {.dx = dx,
+            .dw = dw_wanted,
+            .db = db_wanted,
+            .dy = dy,
+            .x = x,
+            .w = w,
+            .mean = mean,
+            .rstd = rstd,
+            .scratch = scratch};
+  }
   Doubles reference(const Doubles& values) {
     return layernorm_reference(values, w_values, b_values, width, kEps);
   }
@@ -53,16 +68,16 @@ class LayerNorm : public ::testing::TestWithParam<LayernormCase> {
 };
 
 TEST_P(LayerNorm, ForwardMatchesReference) {
-  layernorm_forward(y, mean, rstd, x, w, b, kEps, stream);
+  forward();
   expect_close(y, reference(to_doubles(x)), tolerance(c), "y");
   Buffer without_statistics(c.dtype, {c.N, c.C});
-  layernorm_forward(without_statistics, {}, {}, x, w, b, kEps, stream);
+  layernorm_forward({.y = without_statistics, .x = x, .w = w, .b = b, .eps = kEps}, stream);
   EXPECT_EQ(to_doubles(without_statistics), to_doubles(y));
 }
 
 TEST_P(LayerNorm, ForwardWorksInPlace) {
   const Doubles want = reference(to_doubles(x));
-  layernorm_forward(x, mean, rstd, x, w, b, kEps, stream);
+  layernorm_forward({.y = x, .mean = mean, .rstd = rstd, .x = x, .w = w, .b = b, .eps = kEps}, stream);
   expect_close(x, want, tolerance(c), "y");
 }
 
@@ -71,21 +86,48 @@ TEST_P(LayerNorm, ForwardAddsResidualAndMayOverwriteEither) {
   const Doubles added = to_doubles(residual);
   for (size_t i = 0; i < want_sum.size(); ++i) want_sum[i] += added[i];
   Buffer sum(c.dtype, {c.N, c.C}), first_y(c.dtype, {c.N, c.C});
-  residual_layernorm_forward(first_y, sum, mean, rstd, x, residual, w, b, kEps, stream);
+  layernorm_forward({.y = first_y,
+                     .sum = sum,
+                     .mean = mean,
+                     .rstd = rstd,
+                     .x = x,
+                     .residual = residual,
+                     .w = w,
+                     .b = b,
+                     .eps = kEps},
+                    stream);
   expect_close(sum, want_sum, 2 * unit_roundoff(c.dtype), "sum");
   expect_close(first_y, reference(to_doubles(sum)), tolerance(c), "y");
-  residual_layernorm_forward(y, residual, mean, rstd, x, residual, w, b, kEps, stream);
+  layernorm_forward({.y = y,
+                     .sum = residual,
+                     .mean = mean,
+                     .rstd = rstd,
+                     .x = x,
+                     .residual = residual,
+                     .w = w,
+                     .b = b,
+                     .eps = kEps},
+                    stream);
   EXPECT_EQ(to_doubles(residual), to_doubles(sum));
   EXPECT_EQ(to_doubles(y), to_doubles(first_y));
   assign(residual, added);
-  residual_layernorm_forward(y, x, mean, rstd, x, residual, w, b, kEps, stream);
+  layernorm_forward({.y = y,
+                     .sum = x,
+                     .mean = mean,
+                     .rstd = rstd,
+                     .x = x,
+                     .residual = residual,
+                     .w = w,
+                     .b = b,
+                     .eps = kEps},
+                    stream);
   EXPECT_EQ(to_doubles(x), to_doubles(sum));
   EXPECT_EQ(to_doubles(y), to_doubles(first_y));
 }
 
 TEST_P(LayerNorm, BackwardMatchesCentralDifferences) {
-  layernorm_forward(y, mean, rstd, x, w, b, kEps, stream);
-  layernorm_backward(dx, dw_wanted, db_wanted, dy, x, w, mean, rstd, {}, scratch, stream);
+  forward();
+  layernorm_backward(with_sums(), stream);
   const Doubles x_values = to_doubles(x);
   const Doubles want =
       central_differences([&](const Doubles& v) { return loss(v, w_values, b_values); }, x_values);
@@ -102,25 +144,26 @@ TEST_P(LayerNorm, BackwardMatchesCentralDifferences) {
 }
 
 TEST_P(LayerNorm, BackwardAddsResidualGradientInPlace) {
-  layernorm_forward(y, mean, rstd, x, w, b, kEps, stream);
-  layernorm_backward(dx, {}, {}, dy, x, w, mean, rstd, {}, {}, stream);
+  forward();
+  layernorm_backward({.dx = dx, .dy = dy, .x = x, .w = w, .mean = mean, .rstd = rstd}, stream);
   Doubles want = to_doubles(residual);
   const Doubles own = to_doubles(dx);
   for (size_t i = 0; i < want.size(); ++i) want[i] += own[i];
-  layernorm_backward(residual, {}, {}, dy, x, w, mean, rstd, residual, {}, stream);
+  layernorm_backward(
+      {.dx = residual, .dy = dy, .x = x, .w = w, .mean = mean, .rstd = rstd, .d_residual = residual}, stream);
   expect_close(residual, want, 4 * unit_roundoff(c.dtype), "dx", 4);
-  layernorm_backward(dy, {}, {}, dy, x, w, mean, rstd, {}, {}, stream);
+  layernorm_backward({.dx = dy, .dy = dy, .x = x, .w = w, .mean = mean, .rstd = rstd}, stream);
   EXPECT_EQ(to_doubles(dy), own);
 }
 
 TEST_P(LayerNorm, ParameterGradientsAccumulateAndInputGradientOverwrites) {
-  layernorm_forward(y, mean, rstd, x, w, b, kEps, stream);
-  layernorm_backward(dx, dw_wanted, db_wanted, dy, x, w, mean, rstd, {}, scratch, stream);
+  forward();
+  layernorm_backward(with_sums(), stream);
   Doubles dw_twice = to_doubles(dw), db_twice = to_doubles(db);
   const Doubles dx_once = to_doubles(dx);
   for (double& v : dw_twice) v *= 2;
   for (double& v : db_twice) v *= 2;
-  layernorm_backward(dx, dw_wanted, db_wanted, dy, x, w, mean, rstd, {}, scratch, stream);
+  layernorm_backward(with_sums(), stream);
   expect_close(dw, dw_twice, 4 * unit_roundoff(DType::f32), "dw");
   expect_close(db, db_twice, 4 * unit_roundoff(DType::f32), "db");
   EXPECT_EQ(to_doubles(dx), dx_once);
@@ -150,7 +193,7 @@ TEST(LayerNormPrecision, VarianceSurvivesALargeMean) {
   Doubles values = to_doubles(x);
   for (double& v : values) v = static_cast<float>(v + 4096);
   assign(x, values);
-  layernorm_forward(y, {}, {}, x, {}, {}, kEps, stream);
+  layernorm_forward({.y = y, .x = x, .eps = kEps}, stream);
   // After kC additions the mean is rounded to half an ulp of 4096, which is 2^-12.
   expect_close(y, layernorm_reference(values, {}, {}, kC, kEps), 4 * 0x1p-12, "y");
 }
@@ -167,15 +210,24 @@ TEST(LayerNormErrors, NameTheOperand) {
     }
     return "no error";
   };
-  EXPECT_EQ(message([&] { layernorm_forward(y, {}, {}, x, narrow, {}, kEps, stream); }),
+  EXPECT_EQ(message([&] { layernorm_forward({.y = y, .x = x, .w = narrow, .eps = kEps}, stream); }),
             "layernorm: w must be (8), got (7)");
-  EXPECT_EQ(message([&] { layernorm_forward(y, {}, {}, x, {}, narrow, kEps, stream); }),
+  EXPECT_EQ(message([&] { layernorm_forward({.y = y, .x = x, .b = narrow, .eps = kEps}, stream); }),
             "layernorm: b must be (8), got (7)");
-  EXPECT_EQ(message([&] { layernorm_forward(y, mean, {}, x, {}, {}, kEps, stream); }),
+  EXPECT_EQ(message([&] { layernorm_forward({.y = y, .mean = mean, .x = x, .eps = kEps}, stream); }),
             "layernorm_forward: mean and rstd must both be given or both be absent");
   Buffer half(DType::f32, {num_threads(), 8}), dx = zeros(DType::f32, {2, 8});
   EXPECT_EQ(message([&] {
-              layernorm_backward(dx, row, row, y, x, row, mean, mean, {}, half, stream);
+              layernorm_backward({.dx = dx,
+                                  .dw = row,
+                                  .db = row,
+                                  .dy = y,
+                                  .x = x,
+                                  .w = row,
+                                  .mean = mean,
+                                  .rstd = mean,
+                                  .scratch = half},
+                                 stream);
             }).substr(0, 45),
             "RowSum: scratch must be f32 of at least " + fmt::format("{} x 8", num_threads()));
 }
@@ -185,8 +237,8 @@ TEST(LayerNormZero, ConstantRowHasFiniteGradient) {
   Buffer x = zeros(DType::f32, {1, 8}), y = zeros(DType::f32, {1, 8}), dx = zeros(DType::f32, {1, 8});
   Buffer mean = zeros(DType::f32, {1}), rstd = zeros(DType::f32, {1}),
          dy = random_tensor(DType::f32, {1, 8}, 2);
-  layernorm_forward(y, mean, rstd, x, {}, {}, kEps, stream);
-  layernorm_backward(dx, {}, {}, dy, x, {}, mean, rstd, {}, {}, stream);
+  layernorm_forward({.y = y, .mean = mean, .rstd = rstd, .x = x, .eps = kEps}, stream);
+  layernorm_backward({.dx = dx, .dy = dy, .x = x, .mean = mean, .rstd = rstd}, stream);
   for (double v : to_doubles(dx)) EXPECT_TRUE(std::isfinite(v));
 }
 

@@ -1,4 +1,4 @@
-#include "ingot/ops/rmsnorm.h"
+#include "ingot/ops/norm.h"
 
 #include <gtest/gtest.h>
 
@@ -40,19 +40,24 @@ class RmsNorm : public ::testing::TestWithParam<RmsnormCase> {
   Buffer scratch{DType::f32, {num_threads(), c.C}};
   size_t width = static_cast<size_t>(c.C);
 
+  void forward() { rmsnorm_forward({.y = y, .rstd = rstd, .x = x, .w = w, .eps = kEps}, stream); }
+  // The operands of backward with the gradient of the weight.
+  NormBackwardOperands with_sum(const Tensor& dw) const {
+    return {.dx = dx, .dw = dw, .dy = dy, .x = x, .w = w, .rstd = rstd, .scratch = scratch};
+  }
   double loss(const Doubles& x_values, const Doubles& weights) {
     return dot(rmsnorm_reference(x_values, weights, width, kEps), to_doubles(dy));
   }
 };
 
 TEST_P(RmsNorm, ForwardMatchesReference) {
-  rmsnorm_forward(y, rstd, x, w, kEps, stream);
+  forward();
   expect_close(y, rmsnorm_reference(to_doubles(x), w_values, width, kEps), tolerance(c), "y");
 }
 
 TEST_P(RmsNorm, ForwardWorksInPlace) {
   const Doubles want = rmsnorm_reference(to_doubles(x), w_values, width, kEps);
-  rmsnorm_forward(x, rstd, x, w, kEps, stream);
+  rmsnorm_forward({.y = x, .rstd = rstd, .x = x, .w = w, .eps = kEps}, stream);
   expect_close(x, want, tolerance(c), "y");
 }
 
@@ -60,22 +65,32 @@ TEST_P(RmsNorm, ForwardAddsResidualAndMayOverwriteIt) {
   Doubles sum = to_doubles(x);
   const Doubles added = to_doubles(residual);
   for (size_t i = 0; i < sum.size(); ++i) sum[i] += added[i];
-  residual_rmsnorm_forward(y, residual, rstd, x, residual, w, kEps, stream);
+  rmsnorm_forward({.y = y, .sum = residual, .rstd = rstd, .x = x, .residual = residual, .w = w, .eps = kEps},
+                  stream);
   expect_close(residual, sum, 2 * unit_roundoff(c.dtype), "sum");
   expect_close(y, rmsnorm_reference(to_doubles(residual), w_values, width, kEps), tolerance(c), "y");
 }
 
 TEST_P(RmsNorm, ForwardMayWriteItsResultOverTheResidual) {
   Buffer sum(c.dtype, {c.N, c.C});
-  residual_rmsnorm_forward(y, sum, rstd, x, residual, w, kEps, stream);
-  residual_rmsnorm_forward(residual, sum, rstd, x, residual, w, kEps, stream);
+  rmsnorm_forward({.y = y, .sum = sum, .rstd = rstd, .x = x, .residual = residual, .w = w, .eps = kEps},
+                  stream);
+  rmsnorm_forward(
+      {.y = residual, .sum = sum, .rstd = rstd, .x = x, .residual = residual, .w = w, .eps = kEps}, stream);
   EXPECT_EQ(to_doubles(residual), to_doubles(y));
 }
 
 TEST_P(RmsNorm, BackwardMatchesCentralDifferences) {
   Buffer dw = zeros(DType::f32, {c.C});
-  rmsnorm_forward(y, rstd, x, w, kEps, stream);
-  rmsnorm_backward(dx, c.has_weight ? dw.tensor() : Tensor{}, dy, x, w, rstd, {}, scratch, stream);
+  forward();
+  rmsnorm_backward({.dx = dx,
+                    .dw = c.has_weight ? dw.tensor() : Tensor{},
+                    .dy = dy,
+                    .x = x,
+                    .w = w,
+                    .rstd = rstd,
+                    .scratch = scratch},
+                   stream);
   const Doubles want =
       central_differences([&](const Doubles& v) { return loss(v, w_values); }, to_doubles(x));
   expect_close(dx, want, 4 * tolerance(c) + 1e-7, "dx");
@@ -86,22 +101,24 @@ TEST_P(RmsNorm, BackwardMatchesCentralDifferences) {
 }
 
 TEST_P(RmsNorm, BackwardAddsResidualGradientInPlace) {
-  rmsnorm_forward(y, rstd, x, w, kEps, stream);
-  rmsnorm_backward(dx, {}, dy, x, w, rstd, {}, scratch, stream);
+  forward();
+  rmsnorm_backward({.dx = dx, .dy = dy, .x = x, .w = w, .rstd = rstd, .scratch = scratch}, stream);
   Doubles want = to_doubles(residual);
   const Doubles own = to_doubles(dx);
   for (size_t i = 0; i < want.size(); ++i) want[i] += own[i];
-  rmsnorm_backward(residual, {}, dy, x, w, rstd, residual, scratch, stream);
+  rmsnorm_backward(
+      {.dx = residual, .dy = dy, .x = x, .w = w, .rstd = rstd, .d_residual = residual, .scratch = scratch},
+      stream);
   expect_close(residual, want, 4 * unit_roundoff(c.dtype), "dx", 4);
 }
 
 TEST_P(RmsNorm, WeightGradientAccumulatesAndInputGradientOverwrites) {
   if (!c.has_weight) return;
   Buffer dw = zeros(DType::f32, {c.C});
-  rmsnorm_forward(y, rstd, x, w, kEps, stream);
-  rmsnorm_backward(dx, dw, dy, x, w, rstd, {}, scratch, stream);
+  forward();
+  rmsnorm_backward(with_sum(dw), stream);
   const Doubles once = to_doubles(dw), dx_once = to_doubles(dx);
-  rmsnorm_backward(dx, dw, dy, x, w, rstd, {}, scratch, stream);
+  rmsnorm_backward(with_sum(dw), stream);
   Doubles twice = once;
   for (double& v : twice) v *= 2;
   expect_close(dw, twice, 4 * unit_roundoff(DType::f32), "dw");
@@ -123,7 +140,7 @@ TEST(RmsNormErrors, NameTheOperand) {
   Buffer x = random_tensor(DType::f32, {2, 8}, 1), y = zeros(DType::f32, {2, 8});
   Buffer w = zeros(DType::f32, {7});
   try {
-    rmsnorm_forward(y, {}, x, w, kEps, stream);
+    rmsnorm_forward({.y = y, .x = x, .w = w, .eps = kEps}, stream);
     FAIL() << "a weight of the wrong width was accepted";
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "rmsnorm: w must be (8), got (7)");
@@ -134,8 +151,8 @@ TEST(RmsNormZero, RowOfZerosHasFiniteGradient) {
   Stream stream;
   Buffer x = zeros(DType::f32, {1, 8}), y = zeros(DType::f32, {1, 8}), dx = zeros(DType::f32, {1, 8});
   Buffer rstd = zeros(DType::f32, {1}), dy = random_tensor(DType::f32, {1, 8}, 2);
-  rmsnorm_forward(y, rstd, x, {}, kEps, stream);
-  rmsnorm_backward(dx, {}, dy, x, {}, rstd, {}, {}, stream);
+  rmsnorm_forward({.y = y, .rstd = rstd, .x = x, .eps = kEps}, stream);
+  rmsnorm_backward({.dx = dx, .dy = dy, .x = x, .rstd = rstd}, stream);
   for (double v : to_doubles(dx)) EXPECT_TRUE(std::isfinite(v));
 }
 

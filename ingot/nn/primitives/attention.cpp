@@ -8,8 +8,8 @@
 #include "ingot/nn/program/check.h"
 #include "ingot/ops/cast_fp8.h"
 #include "ingot/ops/head_rows.h"
+#include "ingot/ops/norm.h"
 #include "ingot/ops/qk_norm.h"
-#include "ingot/ops/rmsnorm.h"
 #include "ingot/ops/rope.h"
 #include "ingot/ops/row_sum.h"
 
@@ -50,14 +50,21 @@ struct RowNorms {
     const Tensor y = room.rows(0, raw.dim(0));
     const int64_t heads = x.dim(2);
     heads_to_rows(raw, x, t.ctx.stream);
-    rmsnorm_forward(wide(y, heads), rstd, wide(raw, heads), gain, spec.eps, t.ctx.stream);
+    rmsnorm_forward({.y = wide(y, heads), .rstd = rstd, .x = wide(raw, heads), .w = gain, .eps = spec.eps},
+                    t.ctx.stream);
     rows_to_heads(x, y, t.ctx.stream);
   }
   static void backward(const Operands& t, const Tensor& dx, size_t gain, const Tensor& raw,
                        const Tensor& rstd, const Tensor& room, const Tensor& sums) {
     const Tensor rows = room.rows(0, raw.dim(0)), d = wide(rows, dx.dim(2));
     heads_to_rows(rows, dx, t.ctx.stream);
-    rmsnorm_backward(d, t.gradient(gain), d, wide(raw, dx.dim(2)), t.weight(gain), rstd, {}, sums,
+    rmsnorm_backward({.dx = d,
+                      .dw = t.gradient(gain),
+                      .dy = d,
+                      .x = wide(raw, dx.dim(2)),
+                      .w = t.weight(gain),
+                      .rstd = rstd,
+                      .scratch = sums},
                      t.ctx.stream);
     rows_to_heads(dx, rows, t.ctx.stream);
   }

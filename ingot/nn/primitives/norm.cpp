@@ -2,8 +2,7 @@
 
 #include "ingot/nn/primitives/collective.h"
 #include "ingot/nn/program/check.h"
-#include "ingot/ops/layernorm.h"
-#include "ingot/ops/rmsnorm.h"
+#include "ingot/ops/norm.h"
 
 namespace ingot {
 namespace {
@@ -22,13 +21,18 @@ class NormBackward final : public Primitive {
   std::string name() const override { return "norm_backward"; }
   void scratch(const DescribedOp& op, Arena& arena) const override { sums(arena, op.out(0).shape[1]); }
   void run(const Operands& t) const override {
-    const Tensor dx = t.out(0), dw = t.out(1) ? t.out(1) : t.gradient(0),
-                 db = t.out(2) ? t.out(2) : t.gradient(1), scratch = sums(t.ctx.scratch, dx.dim(1));
-    if (spec_.kind == NormKind::kLayerNorm)
-      layernorm_backward(dx, dw, db, t.in(0), t.in(1), t.weight(0), t.in(2), t.in(3), t.in(4), scratch,
-                         t.ctx.stream);
-    else
-      rmsnorm_backward(dx, dw, t.in(0), t.in(1), t.weight(0), t.in(3), t.in(4), scratch, t.ctx.stream);
+    const NormBackwardOperands operands{.dx = t.out(0),
+                                        .dw = t.out(1) ? t.out(1) : t.gradient(0),
+                                        .db = t.out(2) ? t.out(2) : t.gradient(1),
+                                        .dy = t.in(0),
+                                        .x = t.in(1),
+                                        .w = t.weight(0),
+                                        .mean = t.in(2),
+                                        .rstd = t.in(3),
+                                        .d_residual = t.in(4),
+                                        .scratch = sums(t.ctx.scratch, t.out(0).dim(1))};
+    const auto run = spec_.kind == NormKind::kLayerNorm ? layernorm_backward : rmsnorm_backward;
+    run(operands, t.ctx.stream);
   }
   void check(const PlacedOp& p) const override {
     check_rows(p, 1);
@@ -52,20 +56,17 @@ class NormForward final : public Primitive {
   explicit NormForward(const NormSpec& spec) : spec_(spec) {}
   std::string name() const override { return "norm"; }
   void run(const Operands& t) const override {
-    const Tensor h = t.out(0), mean = t.out(1), rstd = t.out(2), sum = t.out(3), x = t.in(0), delta = t.in(1);
-    const Tensor w = t.weight(0);
-    Stream& stream = t.ctx.stream;
-    if (spec_.kind == NormKind::kLayerNorm) {
-      const Tensor b = t.weight(1);
-      if (delta)
-        residual_layernorm_forward(h, sum, mean, rstd, x, delta, w, b, spec_.eps, stream);
-      else
-        layernorm_forward(h, mean, rstd, x, w, b, spec_.eps, stream);
-    } else if (delta) {
-      residual_rmsnorm_forward(h, sum, rstd, x, delta, w, spec_.eps, stream);
-    } else {
-      rmsnorm_forward(h, rstd, x, w, spec_.eps, stream);
-    }
+    const NormOperands operands{.y = t.out(0),
+                                .sum = t.out(3),
+                                .mean = t.out(1),
+                                .rstd = t.out(2),
+                                .x = t.in(0),
+                                .residual = t.in(1),
+                                .w = t.weight(0),
+                                .b = t.weight(1),
+                                .eps = spec_.eps};
+    const auto run = spec_.kind == NormKind::kLayerNorm ? layernorm_forward : rmsnorm_forward;
+    run(operands, t.ctx.stream);
   }
   void check(const PlacedOp& p) const override { check_rows(p, p.op.out.size()); }
   void backward(BackwardRule& rule) const override {

@@ -1,18 +1,9 @@
-// RMSNorm and LayerNorm over rows; kCentred selects LayerNorm, which subtracts the mean. For .cu files only.
-#pragma once
+// RMSNorm and LayerNorm over rows; kCentred selects LayerNorm, which subtracts the mean.
+#include "ingot/ops/norm.h"
 
 #include "ingot/ops/cuda_rows.h"
 
 namespace ingot::cuda {
-
-struct NormForward {
-  Tensor y, sum, mean, rstd, x, residual, w, b;  // sum and residual are both present or both absent
-  float eps;
-};
-
-struct NormBackward {
-  Tensor dx, dw, db, dy, x, w, mean, rstd, d_residual, scratch;
-};
 
 namespace norm {
 
@@ -218,7 +209,7 @@ __global__ void __launch_bounds__(S::kBlock, (kBackwardBlocks<kCentred, S>)) bac
 }
 
 template <bool kCentred>
-void run_forward(const NormForward& t, const char* op, Stream& stream) {
+void run_forward(const NormOperands& t, const char* op, Stream& stream) {
   const int64_t N = t.x.dim(0), C = t.x.dim(1);
   with_dtype(t.x.dtype, op, [&]<typename T>() {
     with_row_shape<T>(allows_wide(C, t.y, t.sum, t.x, t.residual, t.w, t.b), C, op, [&](auto shape) {
@@ -245,7 +236,7 @@ void run_forward(const NormForward& t, const char* op, Stream& stream) {
 }
 
 template <bool kCentred>
-void run_backward(const NormBackward& t, const char* op, Stream& stream) {
+void run_backward(const NormBackwardOperands& t, const char* op, Stream& stream) {
   const int64_t N = t.x.dim(0), C = t.x.dim(1);
   const int64_t sums = (t.dw ? 1 : 0) + (t.db ? 1 : 0);
   float* parts = sums > 0 ? row_scratch(t.scratch, sums, C, op) : nullptr;
@@ -275,4 +266,18 @@ void run_backward(const NormBackward& t, const char* op, Stream& stream) {
 }
 
 }  // namespace norm
+
+void layernorm_forward(const NormOperands& t, Stream& stream) {
+  norm::run_forward<true>(t, "layernorm_forward", stream);
+}
+void rmsnorm_forward(const NormOperands& t, Stream& stream) {
+  norm::run_forward<false>(t, "rmsnorm_forward", stream);
+}
+void layernorm_backward(const NormBackwardOperands& t, Stream& stream) {
+  norm::run_backward<true>(t, "layernorm_backward", stream);
+}
+void rmsnorm_backward(const NormBackwardOperands& t, Stream& stream) {
+  norm::run_backward<false>(t, "rmsnorm_backward", stream);
+}
+
 }  // namespace ingot::cuda
