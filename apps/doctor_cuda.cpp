@@ -89,9 +89,10 @@ std::string cuda_version(int version) { return fmt::format("{}.{}", version / 10
   const auto scratch = [&](int64_t numbers) {
     return arena.alloc(DType::f32, {std::max<int64_t>(1, numbers)});
   };
-  attention_forward(out, lse, q, k, v, {}, {.scale = 0.125f},
+  attention_forward({.out = out, .lse = lse, .q = q, .k = k, .v = v}, {.scale = 0.125f},
                     scratch(attention_forward_scratch(shape, Device::kCuda, false)), stream);
-  attention_backward(dq, dk, dv, out, q, k, v, out, lse, {}, {.scale = 0.125f},
+  attention_backward({.dq = dq, .dk = dk, .dv = dv, .d_out = out},
+                     {.out = out, .lse = lse, .q = q, .k = k, .v = v}, {.scale = 0.125f},
                      scratch(attention_backward_scratch(shape, Device::kCuda, false)), stream);
   const auto matrix = [&](DType dtype) { return arena.alloc(dtype, {kN, kC}); };
   const Tensor x = matrix(DType::bf16), w = matrix(DType::bf16), y = matrix(DType::bf16),

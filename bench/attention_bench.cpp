@@ -77,10 +77,14 @@ struct Problem {
     return packed.columns(first_head * shape.D, (first_head + shape.K) * shape.D)
         .split_last(shape.K, shape.D);
   }
-  void forward() { attention_forward(out, lse, q(qkv), k(qkv), v(qkv), {}, config, scratch, stream); }
+  void forward() {
+    attention_forward({.out = out, .lse = lse, .q = q(qkv), .k = k(qkv), .v = v(qkv)}, config, scratch,
+                      stream);
+  }
   void backward() {
-    attention_backward(q(d_qkv), k(d_qkv), v(d_qkv), d_out, q(qkv), k(qkv), v(qkv), out, lse, {}, config,
-                       scratch, stream);
+    attention_backward({.dq = q(d_qkv), .dk = k(d_qkv), .dv = v(d_qkv), .d_out = d_out},
+                       {.out = out, .lse = lse, .q = q(qkv), .k = k(qkv), .v = v(qkv)}, config, scratch,
+                       stream);
   }
   double product_flops() const {
     const double pairs = static_cast<double>(shape.T) * static_cast<double>(shape.T + 1) / 2;
@@ -121,7 +125,8 @@ void BM_Decode(benchmark::State& state) {
   const Tensor out(p.out.data, p.dtype, {s.B, 1, s.H, s.D});
   Tensor q = p.q(p.qkv);
   q.shape[1] = 1;
-  for (auto _ : state) attention_forward(out, {}, q, p.k(p.qkv), p.v(p.qkv), {}, p.config, scratch, p.stream);
+  for (auto _ : state)
+    attention_forward({.out = out, .q = q, .k = p.k(p.qkv), .v = p.v(p.qkv)}, p.config, scratch, p.stream);
   const double bytes =
       2.0 * static_cast<double>(s.B * s.S * s.K * s.D) * static_cast<double>(size_bytes(p.dtype));
   state.counters["GB/s"] = benchmark::Counter(bytes * 1e-9, benchmark::Counter::kIsIterationInvariantRate);

@@ -48,19 +48,23 @@ inline void bench_attention(Bench& b, const std::string& part, const AttentionSh
   const Tensor backward = scratch(attention_backward_scratch(s, Device::kCuda, has_documents));
   const Tensor own_forward, own_backward = scratch(s.B * s.H * s.T);
   const AttentionConfig config{.scale = 0.1f};
-  const Tensor q = view(packed, 0, s.H), k = view(packed, s.H, s.K), v = view(packed, s.H + s.K, s.K);
-  const Tensor dq = view(d, 0, s.H), dk = view(d, s.H, s.K), dv = view(d, s.H + s.K, s.K);
+  const AttentionOperands operands{.out = out,
+                                   .lse = lse,
+                                   .q = view(packed, 0, s.H),
+                                   .k = view(packed, s.H, s.K),
+                                   .v = view(packed, s.H + s.K, s.K),
+                                   .doc_start = starts};
+  const AttentionGradients gradients{
+      .dq = view(d, 0, s.H), .dk = view(d, s.H, s.K), .dv = view(d, s.H + s.K, s.K), .d_out = d_out};
   const double flops = 2.0 * static_cast<double>(s.B * s.H * s.T) * static_cast<double>(s.T * s.D);
   const std::string shape = fmt::format("d{} T{}{}", s.D, s.T, has_documents ? " docs" : "");
   if (part == "attention") {
     for (bool is_own : {false, true}) {
       const std::string what = (is_own ? "own attention " : "attention ") + shape;
-      b.time_product(what, flops, [&] {
-        attention_forward(out, lse, q, k, v, starts, config, is_own ? own_forward : forward, b.stream);
-      });
+      b.time_product(what, flops,
+                     [&] { attention_forward(operands, config, is_own ? own_forward : forward, b.stream); });
       b.time_product(what + " backward", 2.5 * flops, [&] {
-        attention_backward(dq, dk, dv, d_out, q, k, v, out, lse, starts, config,
-                           is_own ? own_backward : backward, b.stream);
+        attention_backward(gradients, operands, config, is_own ? own_backward : backward, b.stream);
       });
     }
     b.release();
@@ -74,10 +78,8 @@ inline void bench_attention(Bench& b, const std::string& part, const AttentionSh
       cuda::libraries_of(b.stream).masks_with_infinity = false;
     };
   };
-  const auto run_forward = [&] { attention_forward(out, lse, q, k, v, starts, config, forward, b.stream); };
-  const auto run_backward = [&] {
-    attention_backward(dq, dk, dv, d_out, q, k, v, out, lse, starts, config, backward, b.stream);
-  };
+  const auto run_forward = [&] { attention_forward(operands, config, forward, b.stream); };
+  const auto run_backward = [&] { attention_backward(gradients, operands, config, backward, b.stream); };
   b.compare("attention mask " + shape, "lowest", with_mask(false, run_forward), "infinity",
             with_mask(true, run_forward));
   b.compare("attention mask " + shape + " backward", "lowest", with_mask(false, run_backward), "infinity",
@@ -86,25 +88,20 @@ inline void bench_attention(Bench& b, const std::string& part, const AttentionSh
   in_window.window = s.T / 4;
   b.compare(
       "attention window of a quarter " + shape, "window",
-      [&] { attention_forward(out, lse, q, k, v, starts, in_window, forward, b.stream); }, "all keys",
-      run_forward);
+      [&] { attention_forward(operands, in_window, forward, b.stream); }, "all keys", run_forward);
   b.compare(
       "attention window of a quarter " + shape + " backward", "window",
-      [&] {
-        attention_backward(dq, dk, dv, d_out, q, k, v, out, lse, starts, in_window, backward, b.stream);
-      },
-      "all keys", run_backward);
+      [&] { attention_backward(gradients, operands, in_window, backward, b.stream); }, "all keys",
+      run_backward);
   if (has_documents) {
     AttentionConfig apart = config;
     apart.first_rows = first_rows;
     b.compare(
         "attention of documents " + shape, "apart",
-        [&] { attention_forward(out, lse, q, k, v, starts, apart, forward, b.stream); }, "masked",
-        run_forward);
+        [&] { attention_forward(operands, apart, forward, b.stream); }, "masked", run_forward);
     b.compare(
         "attention of documents " + shape + " backward", "apart",
-        [&] { attention_backward(dq, dk, dv, d_out, q, k, v, out, lse, starts, apart, backward, b.stream); },
-        "masked", run_backward);
+        [&] { attention_backward(gradients, operands, apart, backward, b.stream); }, "masked", run_backward);
   }
   b.release();
 }

@@ -70,18 +70,24 @@ int64_t attention_forward_scratch(const AttentionShape& shape, Device device = D
 int64_t attention_backward_scratch(const AttentionShape& shape, Device device = Device::kCpu,
                                    bool has_documents = false);
 
-// out must not alias q, k or v. lse may be absent (inference). Without doc_start each batch row is one
-// document. scratch: f32, contiguous, at least attention_forward_scratch elements. The values of
-// doc_start are checked on the CPU only.
-void attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
-                       const Tensor& v, const Tensor& doc_start, const AttentionConfig& config,
-                       const Tensor& scratch, Stream& stream);
+struct AttentionOperands {
+  Tensor out = {}, lse = {};
+  Tensor q = {}, k = {}, v = {};
+  Tensor doc_start = {};  // absent: each batch row is one document
+};
+struct AttentionGradients {
+  Tensor dq = {}, dk = {}, dv = {}, d_out = {};
+};
+
+// Overwrites out, which must not alias q, k or v, and lse, which may be absent (inference). scratch: f32,
+// contiguous, at least attention_forward_scratch elements. The values of doc_start are checked on the CPU
+// only.
+void attention_forward(const AttentionOperands& t, const AttentionConfig& config, const Tensor& scratch,
+                       Stream& stream);
 
 // Overwrites dq, dk and dv, which must not alias the inputs or each other. out and lse are the outputs
 // of forward. scratch: f32, contiguous, at least attention_backward_scratch elements.
-void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_out,
-                        const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out,
-                        const Tensor& lse, const Tensor& doc_start, const AttentionConfig& config,
-                        const Tensor& scratch, Stream& stream);
+void attention_backward(const AttentionGradients& d, const AttentionOperands& t,
+                        const AttentionConfig& config, const Tensor& scratch, Stream& stream);
 
 }  // namespace ingot

@@ -59,10 +59,18 @@ class CudaAttention : public ::testing::TestWithParam<SizedCase>, protected OnCu
   AttentionCase reference() const {
     return {s, c.is_causal, starts, static_cast<double>(config.scale), config.dropout, config.window};
   }
-  void forward() {
-    attention_forward(out, lse, queries(q_there), keys(kv_there), values(kv_there), doc_start, config, {},
-                      stream);
+  AttentionOperands operands() const {
+    return {.out = out,
+            .lse = lse,
+            .q = queries(q_there),
+            .k = keys(kv_there),
+            .v = values(kv_there),
+            .doc_start = doc_start};
   }
+  AttentionGradients gradients(const Tensor& dq, const Tensor& d_kv) const {
+    return {.dq = queries(dq), .dk = keys(d_kv), .dv = values(d_kv), .d_out = d_out_there};
+  }
+  void forward() { attention_forward(operands(), config, {}, stream); }
   // The error comes from f32 sums of S products of order 1, exponentials of scores up to
   // about 10, and a final rounding.
   double tolerance() const {
@@ -81,10 +89,7 @@ TEST_P(CudaAttention, ForwardEqualsTheReference) {
 TEST_P(CudaAttention, BackwardEqualsTheReferenceAndIsDeterministic) {
   forward();
   const OnDevice dq = put(q_rows), d_kv = put(kv_rows), scratch = result(DType::f32, {s.B, s.H, s.T});
-  const auto backward = [&] {
-    attention_backward(queries(dq), keys(d_kv), values(d_kv), d_out_there, queries(q_there), keys(kv_there),
-                       values(kv_there), out, lse, doc_start, config, scratch, stream);
-  };
+  const auto backward = [&] { attention_backward(gradients(dq, d_kv), operands(), config, scratch, stream); };
   backward();
   const AttentionGradient want = attention_gradient_reference(
       reference(), gather(queries(q_rows)), gather(keys(kv_rows)), gather(values(kv_rows)), gather(d_out));
@@ -130,8 +135,7 @@ class CudaFusedAttention : public CudaAttention {
 };
 
 TEST_P(CudaFusedAttention, ForwardAndBackwardEqualTheReference) {
-  attention_forward(out, lse, queries(q_there), keys(kv_there), values(kv_there), doc_start, config,
-                    forward_scratch, stream);
+  attention_forward(operands(), config, forward_scratch, stream);
   const Doubles q = gather(queries(q_rows)), k = gather(keys(kv_rows)), v = gather(values(kv_rows));
   const AttentionResult want = attention_reference(reference(), q, k, v);
   const double rounded = tolerance() + 2 * unit_roundoff(c.dtype);
@@ -139,8 +143,7 @@ TEST_P(CudaFusedAttention, ForwardAndBackwardEqualTheReference) {
   expect_close(lse.to_host(), want.lse, 64 * unit_roundoff(DType::f32), "lse");
   const OnDevice dq = put(q_rows), d_kv = put(kv_rows);
   const auto backward = [&] {
-    attention_backward(queries(dq), keys(d_kv), values(d_kv), d_out_there, queries(q_there), keys(kv_there),
-                       values(kv_there), out, lse, doc_start, config, backward_scratch, stream);
+    attention_backward(gradients(dq, d_kv), operands(), config, backward_scratch, stream);
   };
   backward();
   const AttentionGradient grads = attention_gradient_reference(reference(), q, k, v, gather(d_out));
@@ -207,7 +210,9 @@ TEST_P(CudaDocuments, ForwardAndBackwardEqualTheReference) {
   const OnDevice forward_scratch =
       result(DType::f32, {std::max<int64_t>(1, attention_forward_scratch(s, Device::kCuda, true))});
   const OnDevice backward_scratch = result(DType::f32, {attention_backward_scratch(s, Device::kCuda, true)});
-  attention_forward(out, lse, q(there), k(there), v(there), doc_start, config, forward_scratch, stream);
+  const AttentionOperands operands{
+      .out = out, .lse = lse, .q = q(there), .k = k(there), .v = v(there), .doc_start = doc_start};
+  attention_forward(operands, config, forward_scratch, stream);
   const AttentionCase reference{s, true, starts, 0.125, {}, 0};
   const Doubles qs = gather(q(packed)), ks = gather(k(packed)), vs = gather(v(packed));
   const AttentionResult want = attention_reference(reference, qs, ks, vs);
@@ -217,7 +222,7 @@ TEST_P(CudaDocuments, ForwardAndBackwardEqualTheReference) {
   expect_close(lse.to_host(), want.lse, 64 * unit_roundoff(DType::f32), "lse");
 
   const OnDevice d = put(packed);
-  attention_backward(q(d), k(d), v(d), d_out_there, q(there), k(there), v(there), out, lse, doc_start, config,
+  attention_backward({.dq = q(d), .dk = k(d), .dv = v(d), .d_out = d_out_there}, operands, config,
                      backward_scratch, stream);
   const AttentionGradient grads = attention_gradient_reference(reference, qs, ks, vs, gather(d_out));
   const double bound = 8 * tolerance * std::sqrt(static_cast<double>(s.H / s.K));
@@ -278,7 +283,7 @@ TEST(CudaAttentionMask, NanBehindTheMaskStaysThere) {
     k.tensor().as<float>()[i] = v.tensor().as<float>()[i] = std::numeric_limits<float>::quiet_NaN();
   const OnDevice q_there(q, stream), k_there(k, stream), v_there(v, stream),
       out(DType::f32, {1, T, 1, D}, stream);
-  attention_forward(out, {}, q_there, k_there, v_there, {}, {.scale = 0.25f}, {}, stream);
+  attention_forward({.out = out, .q = q_there, .k = k_there, .v = v_there}, {.scale = 0.25f}, {}, stream);
   const Doubles got = to_doubles(out.to_host());
   for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(std::isfinite(got[i]), i < 12 * D) << i;
 }

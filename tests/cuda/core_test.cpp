@@ -162,10 +162,13 @@ TEST(CudaGrids, MoreThan65535HeadsOrTilesOfRowsAreLaunched) {
   const Tensor q = at(DType::f32, {65536, 4, 2, 8}), lse = at(DType::f32, {65536, 2, 4});
   const Tensor x = at(DType::bf16, {64 * 65536, 64}), one = at(DType::f32, {1});
   const Tensor codes = at(DType::f8e4m3, {64 * 65536, 64}), turned = at(DType::f8e4m3, {64, 64 * 65536});
-  const cuda::Graph forward(stream,
-                            [&] { attention_forward(q, lse, q, q, q, {}, {.scale = 1}, {}, stream); });
-  const cuda::Graph backward(
-      stream, [&] { attention_backward(q, q, q, q, q, q, q, q, lse, {}, {.scale = 1}, lse, stream); });
+  const cuda::Graph forward(stream, [&] {
+    attention_forward({.out = q, .lse = lse, .q = q, .k = q, .v = q}, {.scale = 1}, {}, stream);
+  });
+  const cuda::Graph backward(stream, [&] {
+    attention_backward({.dq = q, .dk = q, .dv = q, .d_out = q},
+                       {.out = q, .lse = lse, .q = q, .k = q, .v = q}, {.scale = 1}, lse, stream);
+  });
   const cuda::Graph cast(stream, [&] {
     cuda::cast_to_fp8_both_ways(codes, turned, x, one, {one, at(DType::u32, {2})}, stream);
   });

@@ -48,8 +48,11 @@ class AttentionGraphs : public ::testing::TestWithParam<AttentionGraphCase> {
     return rows;
   }
   FusedAttention problem() const {
-    auto found = fused_attention(q(packed), k(packed), v(packed), out, doc_start, config);
-    EXPECT_TRUE(found && add_gradients(*found, q(d_packed), k(d_packed), v(d_packed), d_out));
+    auto found = fused_attention(
+        {.out = out, .q = q(packed), .k = k(packed), .v = v(packed), .doc_start = doc_start}, config);
+    EXPECT_TRUE(
+        found &&
+        add_gradients(*found, {.dq = q(d_packed), .dk = k(d_packed), .dv = v(d_packed), .d_out = d_out}));
     if (found) found->masks_with_infinity = GetParam().masks_with_infinity;
     if (found && GetParam().spare >= 0) {
       found->documents = std::ssize(first_rows()) - 1;
@@ -162,7 +165,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(FusedAttention, AcceptsOnlyWhatCudnnSupports) {
   const auto is_taken = [](DType dtype, const AttentionShape& s, const AttentionConfig& config) {
     const Buffer q(dtype, {s.B, s.T, s.H, s.D}), k(dtype, {s.B, s.S, s.K, s.D});
-    return fused_attention(q, k, k, q, {}, config).has_value();
+    return fused_attention({.out = q, .q = q, .k = k, .v = k}, config).has_value();
   };
   const AttentionConfig plain{.scale = 1};
   AttentionConfig dropping = plain, full = plain;
@@ -179,7 +182,7 @@ TEST(FusedAttention, AcceptsOnlyWhatCudnnSupports) {
   // A row begins between 16-byte words.
   const Buffer rows(DType::bf16, {1, 4, 72});
   const Tensor shifted = rows.tensor().columns(4, 68).split_last(1, 64);
-  EXPECT_FALSE(fused_attention(shifted, shifted, shifted, shifted, {}, plain));
+  EXPECT_FALSE(fused_attention({.out = shifted, .q = shifted, .k = shifted, .v = shifted}, plain));
 }
 
 // Documents become the batch of the graph only where cuDNN is right and 32 bits hold its offsets.
@@ -194,8 +197,10 @@ TEST(FusedAttention, TakesDocumentsAsItsBatch) {
     const auto part = [&](int64_t i) {
       return packed.tensor().columns(i * H * head_dims, (i + 1) * H * head_dims).split_last(H, head_dims);
     };
-    auto found = fused_attention(part(0), part(1), part(2), out, doc_start, {.scale = 1, .window = window});
-    EXPECT_TRUE(found && add_gradients(*found, part(0), part(1), part(2), out));
+    auto found =
+        fused_attention({.out = out, .q = part(0), .k = part(1), .v = part(2), .doc_start = doc_start},
+                        {.scale = 1, .window = window});
+    EXPECT_TRUE(found && add_gradients(*found, {.dq = part(0), .dk = part(1), .dv = part(2), .d_out = out}));
     return found.value_or(FusedAttention{});
   };
   const AttentionConfig plain{.scale = 1, .first_rows = first_rows};

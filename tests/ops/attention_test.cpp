@@ -89,18 +89,23 @@ struct Problem {
     return {s, config.is_causal, starts, config.scale, config.dropout, config.window};
   }
 
+  AttentionOperands operands() const {
+    return {.out = out, .lse = lse, .q = q(), .k = k(), .v = v(), .doc_start = doc_start};
+  }
+
   // The scratch holds NaN, so that a result that depends on old contents is found.
   void forward() {
     const int64_t wanted = attention_forward_scratch(s);
     Buffer scratch(DType::f32, {wanted});
     std::fill_n(scratch.tensor().as<float>(), wanted, std::numeric_limits<float>::quiet_NaN());
-    attention_forward(out, lse, q(), k(), v(), doc_start, config, scratch, stream);
+    attention_forward(operands(), config, scratch, stream);
   }
   void backward() {
     const int64_t wanted = attention_backward_scratch(s);
     Buffer scratch(DType::f32, {wanted});
     std::fill_n(scratch.tensor().as<float>(), wanted, std::numeric_limits<float>::quiet_NaN());
-    attention_backward(dq(), dk(), dv(), d_out, q(), k(), v(), out, lse, doc_start, config, scratch, stream);
+    attention_backward({.dq = dq(), .dk = dk(), .dv = dv(), .d_out = d_out}, operands(), config, scratch,
+                       stream);
   }
 };
 
@@ -457,22 +462,30 @@ TEST(AttentionErrors, NameTheOperand) {
   Problem p({DType::f32, {1, 4, 4, 3, 3, 8}});
   EXPECT_EQ(
       message_of([&] {
-        attention_forward(p.out, p.lse, p.q(), p.heads(p.packed, 3, 2), p.v(), {}, p.config, {}, p.stream);
+        attention_forward({.out = p.out, .lse = p.lse, .q = p.q(), .k = p.heads(p.packed, 3, 2), .v = p.v()},
+                          p.config, {}, p.stream);
       }),
       "attention_forward: v must be f32 (1, 4, 2, 8) with the last dim contiguous, got f32 (1, 4, 3, 8)");
   EXPECT_EQ(message_of([&] {
-              attention_forward(p.out, p.lse, p.q(), p.heads(p.packed, 3, 2), p.heads(p.packed, 3, 2), {},
+              attention_forward({.out = p.out,
+                                 .lse = p.lse,
+                                 .q = p.q(),
+                                 .k = p.heads(p.packed, 3, 2),
+                                 .v = p.heads(p.packed, 3, 2)},
                                 p.config, {}, p.stream);
             }),
             "attention_forward: heads must be a multiple of kv heads, got 3 and 2");
   Buffer scratch(DType::f32, {attention_forward_scratch(p.s) - 1});
-  EXPECT_THAT(message_of([&] {
-                attention_forward(p.out, p.lse, p.q(), p.k(), p.v(), {}, p.config, scratch, p.stream);
-              }),
+  EXPECT_THAT(message_of([&] { attention_forward(p.operands(), p.config, scratch, p.stream); }),
               ::testing::HasSubstr("attention_forward: scratch must be f32 of at least"));
   std::vector<int32_t> starts = {0, 0, 3, 0};
   EXPECT_EQ(message_of([&] {
-              attention_forward(p.out, p.lse, p.q(), p.k(), p.v(), Tensor(starts.data(), DType::i32, {1, 4}),
+              attention_forward({.out = p.out,
+                                 .lse = p.lse,
+                                 .q = p.q(),
+                                 .k = p.k(),
+                                 .v = p.v(),
+                                 .doc_start = Tensor(starts.data(), DType::i32, {1, 4})},
                                 p.config, scratch, p.stream);
             }),
             "attention_forward: doc_start[0][2] must be in [0, 2], got 3");

@@ -11,7 +11,7 @@ namespace {
 TEST(WindowOnCudnn, IsPartOfItsGraph) {
   const Buffer q(DType::bf16, {1, 16, 2, 64});
   const auto with = [&](int64_t window) {
-    return fused_attention(q, q, q, q, {}, {.scale = 1, .window = window});
+    return fused_attention({.out = q, .q = q, .k = q, .v = q}, {.scale = 1, .window = window});
   };
   ASSERT_TRUE(with(4));
   EXPECT_EQ(with(4)->window, 4);

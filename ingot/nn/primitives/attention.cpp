@@ -241,8 +241,14 @@ class AttentionBackward final : public AttentionPass {
   void scratch(const DescribedOp& /*op*/, Arena& arena) const override { tiles(arena); }
   void run(const Operands& t) const override {
     const Heads heads = split(t.in(1), shape_.T, spec_.heads), d = split(t.out(0), shape_.T, spec_.heads);
-    attention_backward(d.q, d.k, d.v, by_head(t.in(0)), heads.q, heads.k, heads.v, by_head(t.in(2)), t.in(3),
-                       t.args.batch->doc_start, config(t), tiles(t.ctx.scratch), t.ctx.stream);
+    attention_backward({.dq = d.q, .dk = d.k, .dv = d.v, .d_out = by_head(t.in(0))},
+                       {.out = by_head(t.in(2)),
+                        .lse = t.in(3),
+                        .q = heads.q,
+                        .k = heads.k,
+                        .v = heads.v,
+                        .doc_start = t.args.batch->doc_start},
+                       config(t), tiles(t.ctx.scratch), t.ctx.stream);
   }
 
  private:
@@ -259,7 +265,12 @@ class Attention final : public AttentionPass {
   void scratch(const DescribedOp& /*op*/, Arena& arena) const override { tiles(arena); }
   void run(const Operands& t) const override {
     const Heads heads = split(t.in(0), shape_.T, spec_.heads);
-    attention_forward(by_head(t.out(0)), t.out(1), heads.q, heads.k, heads.v, t.args.batch->doc_start,
+    attention_forward({.out = by_head(t.out(0)),
+                       .lse = t.out(1),
+                       .q = heads.q,
+                       .k = heads.k,
+                       .v = heads.v,
+                       .doc_start = t.args.batch->doc_start},
                       config(t), tiles(t.ctx.scratch), t.ctx.stream);
   }
   void backward(BackwardRule& rule) const override {
@@ -324,8 +335,11 @@ class CachedAttention final : public AttentionPass {
       if (s.count == 1) continue;
       const int64_t S = s.first + s.count;
       const Tensor own_lse(lse.data, DType::f32, {1, shape_.H, s.count}, lse.device);
-      attention_forward(rows_of(heads, n, n + s.count), stream.device == Device::kCpu ? own_lse : Tensor{},
-                        rows_of(q, n, n + s.count), cache.keys(s.slot, S), cache.values(s.slot, S), {},
+      attention_forward({.out = rows_of(heads, n, n + s.count),
+                         .lse = stream.device == Device::kCpu ? own_lse : Tensor{},
+                         .q = rows_of(q, n, n + s.count),
+                         .k = cache.keys(s.slot, S),
+                         .v = cache.values(s.slot, S)},
                         {.scale = spec_.scale, .is_causal = true, .window = spec_.window}, scratch, stream);
       n += s.count;
     }

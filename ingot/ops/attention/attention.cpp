@@ -28,14 +28,14 @@ void check_operand(const Tensor& t, DType dtype, const Shape& shape, const char*
 
 bool is_decoding(const AttentionShape& shape) { return shape.T == 1 && shape.S > 1; }
 
-AttentionShape check_shapes(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal,
-                            const char* op) {
+AttentionShape check_shapes(const AttentionOperands& t, bool is_causal, const char* op) {
+  const Tensor &q = t.q, &k = t.k;
   INGOT_CHECK(q.rank() == 4 && k.rank() == 4, "{}: q must be (B, T, H, D) and k (B, S, K, D), got {} and {}",
               op, q.shape.to_string(), k.shape.to_string());
   const AttentionShape s{q.dim(0), q.dim(1), k.dim(1), q.dim(2), k.dim(2), q.dim(3)};
   check_operand(q, q.dtype, q.shape, op, "q");
   check_operand(k, q.dtype, {s.B, s.S, s.K, s.D}, op, "k");
-  check_operand(v, q.dtype, {s.B, s.S, s.K, s.D}, op, "v");
+  check_operand(t.v, q.dtype, {s.B, s.S, s.K, s.D}, op, "v");
   INGOT_CHECK(s.K >= 1 && s.H % s.K == 0, "{}: heads must be a multiple of kv heads, got {} and {}", op, s.H,
               s.K);
   INGOT_CHECK(s.D >= 1 && s.S >= 1, "{}: D and S must be at least 1, got {} and {}", op, s.D, s.S);
@@ -145,72 +145,65 @@ int64_t attention_backward_scratch(const AttentionShape& shape, Device device, b
   return cpu::attention_backward_scratch(shape, num_threads());
 }
 
-void attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
-                       const Tensor& v, const Tensor& doc_start, const AttentionConfig& config,
-                       const Tensor& scratch, Stream& stream) {
+void attention_forward(const AttentionOperands& t, const AttentionConfig& config, const Tensor& scratch,
+                       Stream& stream) {
   const char* op = "attention_forward";
-  const AttentionShape shape = check_shapes(q, k, v, config.is_causal, op);
+  const AttentionShape shape = check_shapes(t, config.is_causal, op);
   const OpSpan span(stream, "attention",
-                    work_of(shape, config, q.dtype, 2, traffic({out, lse, q, k, v}), "forward"));
+                    work_of(shape, config, t.q.dtype, 2, traffic({t.out, t.lse, t.q, t.k, t.v}), "forward"));
   if (span.plans()) return;
-  check_operand(out, q.dtype, q.shape, op, "out");
-  if (lse) check_tensor(lse, DType::f32, {shape.B, shape.H, shape.T}, "attention_forward: lse");
-  const cpu::AttentionProblem problem = check_problem(shape, doc_start, config, op);
-  if (out.elements() == 0) return;
+  check_operand(t.out, t.q.dtype, t.q.shape, op, "out");
+  if (t.lse) check_tensor(t.lse, DType::f32, {shape.B, shape.H, shape.T}, "attention_forward: lse");
+  const cpu::AttentionProblem problem = check_problem(shape, t.doc_start, config, op);
+  if (t.out.elements() == 0) return;
   if constexpr (kHasCuda) {
-    if (q.device == Device::kCuda && runs_on_cudnn(stream, &KernelReport::attention_forward, [&] {
-          return cudnn::attention_forward(out, lse, q, k, v, doc_start, config, scratch, stream);
-        }))
+    if (t.q.device == Device::kCuda) {
+      const auto run = [&] { return cudnn::attention_forward(t, config, scratch, stream); };
+      if (!runs_on_cudnn(stream, &KernelReport::attention_forward, run))
+        cuda::attention_forward(t, config, scratch, stream);
       return;
-    if (q.device == Device::kCuda)
-      return cuda::attention_forward(out, lse, q, k, v, doc_start, config, scratch, stream);
+    }
   }
   float* place = check_scratch(scratch, attention_forward_scratch(shape), op);
-  float* lse_data = lse ? lse.as<float>() : nullptr;
-  with_dtype(q.dtype, __func__, [&]<typename T>() {
-    if (!is_decoding(shape)) {
-      cpu::attention_forward<T>(problem, HeadView<T>(out), lse_data, HeadView<T>(q), HeadView<T>(k),
-                                HeadView<T>(v), place);
-    } else {
-      cpu::attention_decode<T>(problem, HeadView<T>(out), lse_data, HeadView<T>(q), HeadView<T>(k),
-                               HeadView<T>(v), last_keys(shape, problem.window), place);
-    }
+  float* lse = t.lse ? t.lse.as<float>() : nullptr;
+  with_dtype(t.q.dtype, op, [&]<typename T>() {
+    const HeadView<T> out(t.out), q(t.q), k(t.k), v(t.v);
+    if (is_decoding(shape))
+      cpu::attention_decode<T>(problem, out, lse, q, k, v, last_keys(shape, problem.window), place);
+    else
+      cpu::attention_forward<T>(problem, out, lse, q, k, v, place);
   });
 }
 
-void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_out,
-                        const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out,
-                        const Tensor& lse, const Tensor& doc_start, const AttentionConfig& config,
-                        const Tensor& scratch, Stream& stream) {
+void attention_backward(const AttentionGradients& d, const AttentionOperands& t,
+                        const AttentionConfig& config, const Tensor& scratch, Stream& stream) {
   const char* op = "attention_backward";
-  const AttentionShape shape = check_shapes(q, k, v, config.is_causal, op);
-  const OpSpan span(
-      stream, "attention",
-      work_of(shape, config, q.dtype, 5, traffic({dq, dk, dv, d_out, q, k, v, out, lse}), "backward"));
+  const AttentionShape shape = check_shapes(t, config.is_causal, op);
+  const Work moved = traffic({d.dq, d.dk, d.dv, d.d_out, t.q, t.k, t.v, t.out, t.lse});
+  const OpSpan span(stream, "attention", work_of(shape, config, t.q.dtype, 5, moved, "backward"));
   if (span.plans()) return;
-  check_operand(dq, q.dtype, q.shape, op, "dq");
-  check_operand(dk, q.dtype, k.shape, op, "dk");
-  check_operand(dv, q.dtype, k.shape, op, "dv");
-  check_operand(d_out, q.dtype, q.shape, op, "d_out");
-  check_operand(out, q.dtype, q.shape, op, "out");
-  check_tensor(lse, DType::f32, {shape.B, shape.H, shape.T}, "attention_backward: lse");
-  const cpu::AttentionProblem problem = check_problem(shape, doc_start, config, op);
+  check_operand(d.dq, t.q.dtype, t.q.shape, op, "dq");
+  check_operand(d.dk, t.q.dtype, t.k.shape, op, "dk");
+  check_operand(d.dv, t.q.dtype, t.k.shape, op, "dv");
+  check_operand(d.d_out, t.q.dtype, t.q.shape, op, "d_out");
+  check_operand(t.out, t.q.dtype, t.q.shape, op, "out");
+  check_tensor(t.lse, DType::f32, {shape.B, shape.H, shape.T}, "attention_backward: lse");
+  const cpu::AttentionProblem problem = check_problem(shape, t.doc_start, config, op);
   if (shape.B * shape.K == 0) return;
   if constexpr (kHasCuda) {
-    if (q.device == Device::kCuda && runs_on_cudnn(stream, &KernelReport::attention_backward, [&] {
-          return cudnn::attention_backward(dq, dk, dv, d_out, q, k, v, out, lse, doc_start, config, scratch,
-                                           stream);
-        }))
+    if (t.q.device == Device::kCuda) {
+      const auto run = [&] { return cudnn::attention_backward(d, t, config, scratch, stream); };
+      if (!runs_on_cudnn(stream, &KernelReport::attention_backward, run))
+        cuda::attention_backward(d, t, config, scratch, stream);
       return;
-    if (q.device == Device::kCuda)
-      return cuda::attention_backward(dq, dk, dv, d_out, q, k, v, out, lse, doc_start, config, scratch,
-                                      stream);
+    }
   }
   float* place = check_scratch(scratch, attention_backward_scratch(shape), op);
-  with_dtype(q.dtype, __func__, [&]<typename T>() {
-    const cpu::AttentionGradients<T> gradients{HeadView<T>(dq),    HeadView<T>(dk),  HeadView<T>(dv),
-                                               HeadView<T>(d_out), HeadView<T>(out), lse.as<float>()};
-    cpu::attention_backward<T>(problem, gradients, HeadView<T>(q), HeadView<T>(k), HeadView<T>(v), place);
+  with_dtype(t.q.dtype, op, [&]<typename T>() {
+    const cpu::AttentionGradients<T> gradients{HeadView<T>(d.dq),    HeadView<T>(d.dk),  HeadView<T>(d.dv),
+                                               HeadView<T>(d.d_out), HeadView<T>(t.out), t.lse.as<float>()};
+    cpu::attention_backward<T>(problem, gradients, HeadView<T>(t.q), HeadView<T>(t.k), HeadView<T>(t.v),
+                               place);
   });
 }
 

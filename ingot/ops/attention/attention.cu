@@ -325,17 +325,17 @@ bool allows_quads(const Tensors&... views) {
 }
 
 template <typename T>
-Problem<T> make_problem(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& doc_start,
-                        const AttentionConfig& config, bool is_wide) {
+Problem<T> make_problem(const AttentionOperands& t, const AttentionConfig& config, bool is_wide) {
+  const Tensor &q = t.q, &k = t.k;
   return {{q.dim(0), q.dim(1), k.dim(1), q.dim(2), k.dim(2), q.dim(3)},
           HeadView<T>(q),
           HeadView<T>(k),
-          HeadView<T>(v),
+          HeadView<T>(t.v),
           config.scale,
           config.is_causal,
           is_wide,
           config.window,
-          optional<int32_t>(doc_start),
+          optional<int32_t>(t.doc_start),
           DropoutRule(static_cast<double>(config.dropout.p)),
           config.dropout.key,
           config.dropout.first_row,
@@ -346,34 +346,34 @@ Problem<T> make_problem(const Tensor& q, const Tensor& k, const Tensor& v, const
 
 }  // namespace
 
-void attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
-                       const Tensor& v, const Tensor& doc_start, const AttentionConfig& config,
-                       const Tensor& /*scratch*/, Stream& stream) {
+void attention_forward(const AttentionOperands& t, const AttentionConfig& config, const Tensor& /*scratch*/,
+                       Stream& stream) {
   const char* op = "attention_forward";
+  const Tensor& q = t.q;
   with_dtype(q.dtype, op, [&]<typename T>() {
-    const auto problem = make_problem<T>(q, k, v, doc_start, config, allows_quads(q, k, v));
+    const auto problem = make_problem<T>(t, config, allows_quads(q, t.k, t.v));
     with_lanes(q.dim(3), op, [&](auto lanes) {
       constexpr int G = decltype(lanes)::value;
       const dim3 grid(blocks_for(q.dim(0) * q.dim(2), 1), blocks_for(q.dim(1), kRows<G>));
-      launch({stream, op, grid, dim3(kBlock)}, forward<G, T>, problem, HeadView<T>(out),
-             optional<float>(lse));
+      launch({stream, op, grid, dim3(kBlock)}, forward<G, T>, problem, HeadView<T>(t.out),
+             optional<float>(t.lse));
     });
   });
 }
 
-void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_out,
-                        const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out,
-                        const Tensor& lse, const Tensor& doc_start, const AttentionConfig& config,
-                        const Tensor& scratch, Stream& stream) {
+void attention_backward(const AttentionGradients& d, const AttentionOperands& t,
+                        const AttentionConfig& config, const Tensor& scratch, Stream& stream) {
   const char* op = "attention_backward";
+  const Tensor &q = t.q, &k = t.k;
   const int64_t wanted = q.dim(0) * q.dim(1) * q.dim(2);
   INGOT_CHECK(scratch && scratch.dtype == DType::f32 && scratch.elements() >= wanted,
               "{}: scratch on the device must be f32 of at least B*H*T = {} elements, got {} {}", op, wanted,
               name(scratch.dtype), scratch.shape.to_string());
   with_dtype(q.dtype, op, [&]<typename T>() {
-    const auto problem = make_problem<T>(q, k, v, doc_start, config, allows_quads(q, k, v, d_out, out));
-    const Gradients<T> gradients{HeadView<T>(dq),  HeadView<T>(dk), HeadView<T>(dv),    HeadView<T>(d_out),
-                                 HeadView<T>(out), lse.as<float>(), scratch.as<float>()};
+    const auto problem = make_problem<T>(t, config, allows_quads(q, k, t.v, d.d_out, t.out));
+    const Gradients<T> gradients{HeadView<T>(d.dq),    HeadView<T>(d.dk),  HeadView<T>(d.dv),
+                                 HeadView<T>(d.d_out), HeadView<T>(t.out), t.lse.as<float>(),
+                                 scratch.as<float>()};
     with_lanes(q.dim(3), op, [&](auto lanes) {
       constexpr int G = decltype(lanes)::value;
       const dim3 queries(blocks_for(q.dim(0) * q.dim(2), 1), blocks_for(q.dim(1), kRows<G>));

@@ -248,12 +248,11 @@ std::string version() {
   return version;
 }
 
-std::string attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
-                              const Tensor& v, const Tensor& doc_start, const AttentionConfig& config,
+std::string attention_forward(const AttentionOperands& t, const AttentionConfig& config,
                               const Tensor& scratch, Stream& stream) {
-  auto problem = fused_attention(q, k, v, out, doc_start, config);
+  auto problem = fused_attention(t, config);
   if (!problem) return kNoGraph;
-  if (!lse || !scratch) return "without statistics or scratch, as in generation";
+  if (!t.lse || !scratch) return "without statistics or scratch, as in generation";
   Plans& plans = plans_of(stream);
   if (!plans.is_loaded()) return kNoLibrary;
   Scratch place(scratch);
@@ -261,30 +260,27 @@ std::string attention_forward(const Tensor& out, const Tensor& lse, const Tensor
       prepare(*problem, config, fused_forward_bytes, scratch, place, stream);
   if (!documents) return kLittleScratch;
   const bool has_documents = problem->documents > 0;
-  const Tensor& kept_lse = has_documents ? documents->lse_by_token : lse;
+  const Tensor& kept_lse = has_documents ? documents->lse_by_token : t.lse;
   const auto run = [&](const AttentionGraph& g, const Plan& plan) {
     std::vector<Place> places{
-        {g.q, q.data}, {g.k, k.data}, {g.v, v.data}, {g.out, out.data}, {g.lse, kept_lse.data}};
-    if (g.doc_start != OpGraph::kNone) places.push_back({g.doc_start, doc_start.data});
+        {g.q, t.q.data}, {g.k, t.k.data}, {g.v, t.v.data}, {g.out, t.out.data}, {g.lse, kept_lse.data}};
+    if (g.doc_start != OpGraph::kNone) places.push_back({g.doc_start, t.doc_start.data});
     documents->add_places(g, places);
     plan.run(plans.device(), places, place.rest());
   };
   const Plans::Entry* entry = plans.forward(*problem, place.left_bytes(), run);
-  if (!entry && has_documents)
-    return cudnn::attention_forward(out, lse, q, k, v, doc_start, with_mask_only(config), scratch, stream);
+  if (!entry && has_documents) return cudnn::attention_forward(t, with_mask_only(config), scratch, stream);
   if (!entry) return plans.why_not();
   run(entry->graph, *entry->plan);
-  if (has_documents) cuda::lse_from_tokens(lse, kept_lse, stream);
+  if (has_documents) cuda::lse_from_tokens(t.lse, kept_lse, stream);
   return "";
 }
 
-std::string attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_out,
-                               const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out,
-                               const Tensor& lse, const Tensor& doc_start, const AttentionConfig& config,
-                               const Tensor& scratch, Stream& stream) {
+std::string attention_backward(const AttentionGradients& d, const AttentionOperands& t,
+                               const AttentionConfig& config, const Tensor& scratch, Stream& stream) {
   if (is_deterministic(stream)) return "its gradients are not deterministic";
-  auto problem = fused_attention(q, k, v, out, doc_start, config);
-  if (!problem || !add_gradients(*problem, dq, dk, dv, d_out)) return kNoGraph;
+  auto problem = fused_attention(t, config);
+  if (!problem || !add_gradients(*problem, d)) return kNoGraph;
   Plans& plans = plans_of(stream);
   if (!plans.is_loaded()) return kNoLibrary;
   if (!plans.is_right(*problem)) return "this version gets such gradients wrong";
@@ -293,11 +289,11 @@ std::string attention_backward(const Tensor& dq, const Tensor& dk, const Tensor&
       prepare(*problem, config, fused_backward_bytes, scratch, place, stream);
   if (!documents) return kLittleScratch;
   const bool has_documents = problem->documents > 0;
-  const Tensor& kept_lse = has_documents ? documents->lse_by_token : lse;
-  if (has_documents) cuda::lse_to_tokens(kept_lse, lse, stream);
+  const Tensor& kept_lse = has_documents ? documents->lse_by_token : t.lse;
+  if (has_documents) cuda::lse_to_tokens(kept_lse, t.lse, stream);
   const int64_t rows = problem->B * problem->T;
-  float* delta = place.take(lse.elements());
-  float* dq_sum = place.take(has_documents ? rows * problem->dq[1] : lse.elements() * problem->D);
+  float* delta = place.take(t.lse.elements());
+  float* dq_sum = place.take(has_documents ? rows * problem->dq[1] : t.lse.elements() * problem->D);
   float *dk_heads = nullptr, *dv_heads = nullptr;
   if (has_documents && problem->H > problem->K) {
     // The scratch counts f32 numbers, and these have 16 bits.
@@ -306,19 +302,18 @@ std::string attention_backward(const Tensor& dq, const Tensor& dk, const Tensor&
     dv_heads = place.take(numbers);
   }
   const auto run = [&](const AttentionGraph& g, const Plan& plan) {
-    std::vector<Place> places{{g.q, q.data},     {g.k, k.data},          {g.v, v.data},
-                              {g.out, out.data}, {g.lse, kept_lse.data}, {g.d_out, d_out.data},
-                              {g.dq, dq.data},   {g.dk, dk.data},        {g.dv, dv.data},
-                              {g.delta, delta},  {g.dq_sum, dq_sum}};
-    if (g.doc_start != OpGraph::kNone) places.push_back({g.doc_start, doc_start.data});
+    std::vector<Place> places{{g.q, t.q.data},     {g.k, t.k.data},        {g.v, t.v.data},
+                              {g.out, t.out.data}, {g.lse, kept_lse.data}, {g.d_out, d.d_out.data},
+                              {g.dq, d.dq.data},   {g.dk, d.dk.data},      {g.dv, d.dv.data},
+                              {g.delta, delta},    {g.dq_sum, dq_sum}};
+    if (g.doc_start != OpGraph::kNone) places.push_back({g.doc_start, t.doc_start.data});
     documents->add_places(g, places);
     if (dk_heads) places.insert(places.end(), {{g.dk_heads, dk_heads}, {g.dv_heads, dv_heads}});
     plan.run(plans.device(), places, place.rest());
   };
   const Plans::Entry* entry = plans.backward(*problem, place.left_bytes(), run);
   if (!entry && has_documents)
-    return cudnn::attention_backward(dq, dk, dv, d_out, q, k, v, out, lse, doc_start, with_mask_only(config),
-                                     scratch, stream);
+    return cudnn::attention_backward(d, t, with_mask_only(config), scratch, stream);
   if (!entry) return plans.why_not();
   run(entry->graph, *entry->plan);
   return "";

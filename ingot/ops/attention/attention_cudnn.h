@@ -29,13 +29,10 @@ std::string version();  // "9.19.0"; empty unless is_available()
 // missing or has no kernel for the call, if the stream of backward is deterministic, or if the scratch
 // is smaller than what ops/attention requests with cuDNN. Otherwise they return "". The first call with new
 // shapes or strides takes about a second.
-std::string attention_forward(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
-                              const Tensor& v, const Tensor& doc_start, const AttentionConfig& config,
+std::string attention_forward(const AttentionOperands& t, const AttentionConfig& config,
                               const Tensor& scratch, Stream& stream);
-std::string attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_out,
-                               const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out,
-                               const Tensor& lse, const Tensor& doc_start, const AttentionConfig& config,
-                               const Tensor& scratch, Stream& stream);
+std::string attention_backward(const AttentionGradients& d, const AttentionOperands& t,
+                               const AttentionConfig& config, const Tensor& scratch, Stream& stream);
 
 }  // namespace cudnn
 }  // namespace ingot

@@ -113,9 +113,9 @@ Value add_key_gradient(AttentionGraph& a, const FusedAttention& p, Value out, Va
 
 }  // namespace
 
-std::optional<FusedAttention> fused_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                                              const Tensor& out, const Tensor& doc_start,
+std::optional<FusedAttention> fused_attention(const AttentionOperands& operands,
                                               const AttentionConfig& config) {
+  const auto& [out, lse, q, k, v, doc_start] = operands;
   const int64_t T = q.dim(1), D = q.dim(3);
   const bool is_16_bit = q.dtype == DType::bf16 || q.dtype == DType::f16;
   if (!is_16_bit || !config.is_causal || config.dropout.p > 0 || k.dim(1) != T || D % kGranule != 0 ||
@@ -138,12 +138,11 @@ bool has_right_gradients(const FusedAttention& problem, size_t version) {
   return problem.T > 1 && (problem.T % 128 == 0 || version > kLastWrong);
 }
 
-bool add_gradients(FusedAttention& problem, const Tensor& dq, const Tensor& dk, const Tensor& dv,
-                   const Tensor& d_out) {
-  for (const Tensor* t : {&dq, &dk, &dv, &d_out})
+bool add_gradients(FusedAttention& problem, const AttentionGradients& d) {
+  for (const Tensor* t : {&d.dq, &d.dk, &d.dv, &d.d_out})
     if (!is_on_granules(*t)) return false;
-  problem.dq = strides_of(dq), problem.dk = strides_of(dk), problem.dv = strides_of(dv);
-  problem.d_out = strides_of(d_out);
+  problem.dq = strides_of(d.dq), problem.dk = strides_of(d.dk), problem.dv = strides_of(d.dv);
+  problem.d_out = strides_of(d.d_out);
   return true;
 }
 

@@ -38,15 +38,12 @@ struct FusedAttention {
 // most 256 and a multiple of 8, no dropout (cuDNN's random numbers differ from Ingot's), and every row
 // of every operand aligned to 16 bytes. Otherwise it returns nullopt. add_gradients adds the strides of
 // dq, dk, dv and d_out for backward; it returns false if their rows are not aligned.
-std::optional<FusedAttention> fused_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                                              const Tensor& out, const Tensor& doc_start,
-                                              const AttentionConfig& config);
+std::optional<FusedAttention> fused_attention(const AttentionOperands& t, const AttentionConfig& config);
 // Returns true if cuDNN of this version (cudnnGetVersion) computes the problem's gradients: versions up to
 // 9.15.0 get them wrong without a padding mask where T is no multiple of 128, and one query has no backward
 // kernel.
 bool has_right_gradients(const FusedAttention& problem, size_t version);
-bool add_gradients(FusedAttention& problem, const Tensor& dq, const Tensor& dk, const Tensor& dv,
-                   const Tensor& d_out);
+bool add_gradients(FusedAttention& problem, const AttentionGradients& d);
 // Makes the batch of the graph the documents of AttentionConfig::first_rows, so that nothing is computed
 // between documents. Returns false, and changes nothing, if the graph must keep the mask: without first_rows,
 // with a cuDNN of
