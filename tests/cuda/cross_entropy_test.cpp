@@ -72,7 +72,7 @@ TEST_P(CudaCrossEntropy, TilesEqualTheWhole) {
   cross_entropy_begin(rows, stream);
   for (int64_t v = 0; v < c.Vp; v += W) {
     const OnDevice tile = put(tile_of(v, std::min(W, c.Vp - v)));
-    cross_entropy_fold(rows, tile, v, targets_there, c.config, stream);
+    cross_entropy_fold(rows, {.logits = tile, .first = v, .targets = targets_there}, c.config, stream);
     synchronize(stream);
   }
   cross_entropy_finish(losses, is_correct, lse, rows, targets_there, c.config, stream);
@@ -83,7 +83,8 @@ TEST_P(CudaCrossEntropy, TilesEqualTheWhole) {
   for (int64_t v = 0; v < c.Vp; v += W) {
     const int64_t width = std::min(W, c.Vp - v);
     const OnDevice tile = put(tile_of(v, width)), d_tile = result(c.gradient, {c.N, width});
-    cross_entropy_tile_gradient(d_tile, tile, v, lse, targets_there, c.config, stream);
+    cross_entropy_tile_gradient(d_tile, {.logits = tile, .first = v, .lse = lse, .targets = targets_there},
+                                c.config, stream);
     Doubles part;
     for (int64_t n = 0; n < c.N; ++n)
       part.insert(part.end(), want.begin() + n * c.Vp + v, want.begin() + n * c.Vp + v + width);
@@ -107,7 +108,7 @@ TEST_P(CudaCrossEntropy, MergedPartsEqualTheWhole) {
       std::copy_n(logits.tensor().as<float>() + n * c.Vp + first, width,
                   host.tensor().as<float>() + n * width);
     const OnDevice tile = put(host);
-    cross_entropy_fold(own, tile, first, targets_there, c.config, stream);
+    cross_entropy_fold(own, {.logits = tile, .first = first, .targets = targets_there}, c.config, stream);
     synchronize(stream);
   }
   cross_entropy_merge(rows, parts, targets_there, W, stream);

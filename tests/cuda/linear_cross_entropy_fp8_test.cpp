@@ -67,13 +67,13 @@ TEST(CudaCrossEntropyFp8, CodesAreTheGradientRoundedOnce) {
   const OnDevice losses(DType::f32, {kN}, stream), lse(DType::f32, {kN}, stream);
   const OnDevice d(DType::f8e5m2, {kN, kVp}, stream), turned(DType::f8e5m2, {kVp, kN}, stream);
   cross_entropy_begin(rows, stream);
-  cross_entropy_fold(rows, x, 0, targets_there, config, stream);
+  cross_entropy_fold(rows, {.logits = x, .targets = targets_there}, config, stream);
   cross_entropy_finish(losses, {}, lse, rows, targets_there, config, stream);
   const Places places;
   const Fp8Place place = places.all()[2];
   const float scale = fp8_head_gradient_scale(config);
   cuda::put_fp8_scale(place.scale, place.inverse, scale, stream);
-  const cuda::LogitTile tile{x, 0, lse, targets_there};
+  const LogitTile tile{x, 0, lse, targets_there};
   cuda::cross_entropy_fp8_gradient(d, turned, tile, config, place, stream);
   cuda::raise_gradient_amax(place.fresh, tile, config, stream);
 

@@ -36,14 +36,15 @@ TEST(CrossEntropyTile, TilesOfAnyWidthGiveTheLossOfTheWholeRow) {
       };
       cross_entropy_begin(rows, stream);
       for (int64_t v = 0; v < Vp; v += width)
-        cross_entropy_fold(rows, tile_at(v), v, targets, config, stream);
+        cross_entropy_fold(rows, {.logits = tile_at(v), .first = v, .targets = targets}, config, stream);
       cross_entropy_finish(losses, Tensor(correct.data(), DType::u8, {N}), lse, rows, targets, config,
                            stream);
       expect_close(losses, cross_entropy_reference(values, ids, config), 4 * 32 * 0x1p-24, "loss");
       const Doubles want = cross_entropy_gradient_reference(values, ids, config);
       for (int64_t v = 0; v < Vp; v += width) {
         const Buffer tile = tile_at(v);
-        cross_entropy_tile_gradient(tile, tile, v, lse, targets, config, stream);
+        cross_entropy_tile_gradient(tile, {.logits = tile, .first = v, .lse = lse, .targets = targets},
+                                    config, stream);
         const Doubles got = to_doubles(tile);
         const size_t w = static_cast<size_t>(tile.tensor().dim(1));
         for (size_t i = 0; i < got.size(); ++i) {
@@ -84,11 +85,12 @@ TEST(CrossEntropyTile, KeptExponentialsGiveTheGradientOfTheWholeRow) {
         for (int64_t j = v; j < std::min(v + width, Vp); ++j)
           part.push_back(values[static_cast<size_t>(n * Vp + j)]);
       assign(tile, part);
-      cross_entropy_fold_and_keep(kept, v / width, rows, tile, v, targets, config, stream);
+      cross_entropy_fold_and_keep(kept, v / width, rows, {.logits = tile, .first = v, .targets = targets},
+                                  config, stream);
     }
     cross_entropy_finish(losses, {}, lse, rows, targets, config, stream);
     expect_close(losses, cross_entropy_reference(values, ids, config), 4 * 32 * 0x1p-24, "loss");
-    cross_entropy_kept_gradient(memory, kept, 0, rows, lse, targets, config, stream);
+    cross_entropy_kept_gradient(memory, kept, rows, {.lse = lse, .targets = targets}, config, stream);
     const Doubles want = cross_entropy_gradient_reference(values, ids, config), got = to_doubles(memory);
     const double scale = static_cast<double>(config.grad_scale);
     for (size_t i = 0; i < got.size(); ++i)
@@ -121,7 +123,9 @@ TEST(CrossEntropyTile, KeptExponentialsRefuseLabelSmoothingWithACap) {
                               .tile_columns = 4};
   CrossEntropyConfig config{.vocab = 4, .cap = LogitCap::kTanh, .cap_a = 15};
   config.label_smoothing = 0.1f;
-  EXPECT_THROW(cross_entropy_kept_gradient(memory, kept, 0, rows, lse, targets, config, stream), Error);
+  EXPECT_THROW(
+      cross_entropy_kept_gradient(memory, kept, rows, {.lse = lse, .targets = targets}, config, stream),
+      Error);
 }
 
 // Four ranks read a quarter of the columns each, the last of which is only padding. Merged, their rows
@@ -153,7 +157,7 @@ TEST(CrossEntropyTile, PartsMergeIntoTheWholeRow) {
     assign(tile, own);
     const Tensor own_rows = part_rows.rows(p, p + 1).reshape({kN, kBytes});
     cross_entropy_begin(own_rows, stream);
-    cross_entropy_fold(own_rows, tile, p * kPart, targets, config, stream);
+    cross_entropy_fold(own_rows, {.logits = tile, .first = p * kPart, .targets = targets}, config, stream);
   }
   cross_entropy_merge(rows, part_rows, targets, kPart, stream);
   Buffer losses(DType::f32, {kN}), lse(DType::f32, {kN});
@@ -176,7 +180,8 @@ TEST(CrossEntropyTile, AmongEqualLogitsTheLowestIndexIsPredicted) {
     const Tensor rows(row_memory.data(), DType::u8, {N, sizeof(TileRow)});
     uint8_t correct = 9;
     cross_entropy_begin(rows, stream);
-    for (int64_t v : {0, 2}) cross_entropy_fold(rows, tile, v, targets, {.vocab = 4}, stream);
+    for (int64_t v : {0, 2})
+      cross_entropy_fold(rows, {.logits = tile, .first = v, .targets = targets}, {.vocab = 4}, stream);
     cross_entropy_finish(losses, Tensor(&correct, DType::u8, {N}), lse, rows, targets, {.vocab = 4}, stream);
     EXPECT_EQ(correct, target == 0 ? 1 : 0);
     EXPECT_NEAR(to_doubles(losses)[0], std::log(4.0), 1e-6);

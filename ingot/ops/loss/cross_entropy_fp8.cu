@@ -34,15 +34,6 @@ __global__ void __launch_bounds__(kThreads)
       [=](Floats<W>& v, int64_t, fp8::Tally& tally) { tally.template take<f8e5m2>(v, factor); });
 }
 
-// Calls f with the TileGradient of the tile.
-template <typename F>
-void with_gradient(const LogitTile& tile, const CrossEntropyConfig& config, F&& f) {
-  with_cap_rule<softmax::Math>(config, [&](auto cap) {
-    f(TileGradient<decltype(cap)>{loss::make_tile(tile.logits, tile.first, tile.targets, config),
-                                  tile.lse.as<float>(), cap, loss::make_terms(config)});
-  });
-}
-
 void check_tile(const LogitTile& tile, const char* op) {
   INGOT_CHECK(tile.logits.rank() == 2 && tile.logits.is_contiguous(),
               "{}: a tile must be (N, W) and contiguous, got {}", op, tile.logits.shape.to_string());
@@ -60,7 +51,7 @@ void raise_gradient_amax(const Tensor& amax, const LogitTile& tile, const CrossE
   check_tensor(amax, DType::f32, {1}, op);
   check_tile(tile, op);
   with_width<float>(tile.logits.dim(1) % 4 == 0 && is_aligned(tile.logits.data), [&](auto width) {
-    with_gradient(tile, config, [&](auto of) {
+    loss::with_gradient(tile, config, [&](auto of) {
       launch({stream, op, dim3(blocks_for(tile.logits.dim(0), 1)), dim3(kThreads)},
              largest_gradient<decltype(width)::value, decltype(of.cap)>, float_bits(amax), of);
     });
@@ -78,7 +69,7 @@ void cross_entropy_fp8_gradient(const Tensor& d, const Tensor& turned, const Log
   INGOT_CHECK(N % 8 == 0 && W % 8 == 0 && is_aligned(tile.logits.data),
               "{}: rows and columns must be multiples of 8, aligned, got ({}, {})", op, N, W);
   const fp8::Meter meter = fp8::meter_of({place.amax, place.counts}, op);
-  with_gradient(tile, config, [&](auto of) {
+  loss::with_gradient(tile, config, [&](auto of) {
     launch({stream, op, fp8::tiles_of(N, W), dim3(kThreads)}, encode_gradient<decltype(of.cap)>,
            d.as<f8e5m2>(), turned.as<f8e5m2>(), N, of, place.scale.as<float>(), meter);
   });

@@ -3,17 +3,9 @@
 #pragma once
 
 #include "ingot/ops/cast_fp8.h"
-#include "ingot/ops/cross_entropy.h"
+#include "ingot/ops/loss/cross_entropy_tile.h"
 
 namespace ingot::cuda {
-
-// Columns [first, first + W) of the logits of N rows.
-struct LogitTile {
-  Tensor logits;  // (N, W) f32, contiguous
-  int64_t first;
-  Tensor lse;      // (N) f32, from cross_entropy_finish
-  Tensor targets;  // (N) i32
-};
 
 // amax (1) f32 = max(amax, largest |gradient| of the tile).
 void raise_gradient_amax(const Tensor& amax, const LogitTile& tile, const CrossEntropyConfig& config,

@@ -35,12 +35,13 @@ void merge_columns(const ColumnShardScratch& scratch, const Tensor& targets, int
 void shared_cross_entropy(const SharedLoss& out, const Tensor& logits, const Tensor& targets,
                           const CrossEntropyConfig& config, const ColumnShard& shard,
                           const ColumnShardScratch& scratch, Stream& stream) {
+  const LogitTile tile{.logits = logits, .first = shard.first, .lse = scratch.lse, .targets = targets};
   cross_entropy_begin(scratch.rows, stream);
-  cross_entropy_fold(scratch.rows, logits, shard.first, targets, config, stream);
+  cross_entropy_fold(scratch.rows, tile, config, stream);
   merge_columns(scratch, targets, logits.dim(1), shard, stream);
   cross_entropy_finish(out.losses, out.is_correct, scratch.lse, scratch.rows, targets, config, stream);
   if (!out.d_logits) return;
-  cross_entropy_tile_gradient(out.d_logits, logits, shard.first, scratch.lse, targets, config, stream);
+  cross_entropy_tile_gradient(out.d_logits, tile, config, stream);
 }
 
 }  // namespace ingot

@@ -42,12 +42,13 @@ void raise_max(TileRow& row, const float* x, int64_t n, int64_t first, const Cap
   row.top = static_cast<int32_t>(first + (std::find(x, x + n, x_max) - x));
 }
 
-void check_tile(const Tensor& tile, int64_t first, const Tensor& targets, const char* op) {
-  INGOT_CHECK(tile.rank() == 2 && tile.is_contiguous() && first >= 0,
+void check_tile(const LogitTile& tile, const char* op) {
+  const Tensor& logits = tile.logits;
+  INGOT_CHECK(logits.rank() == 2 && logits.is_contiguous() && tile.first >= 0,
               "{}: a tile must be (N, W), contiguous and not before column 0, got {} at {}", op,
-              tile.shape.to_string(), first);
-  check_tensor(tile, DType::f32, tile.shape, op);
-  check_tensor(targets, DType::i32, {tile.dim(0)}, op);
+              logits.shape.to_string(), tile.first);
+  check_tensor(logits, DType::f32, logits.shape, op);
+  check_tensor(tile.targets, DType::i32, {logits.dim(0)}, op);
 }
 
 // Returns the number of columns of a tile that are classes.
@@ -58,18 +59,18 @@ int64_t valid_columns(const CrossEntropyConfig& config, int64_t first, int64_t W
 // Does the common work of the folds for every row that has a target, except for adding up the
 // exponentials, which f(row, i, x, n, cap) does.
 template <typename F>
-void fold_rows(const Tensor& rows, const Tensor& tile, int64_t first, const Tensor& targets,
-               const CrossEntropyConfig& config, F&& f) {
-  check_tile(tile, first, targets, "cross_entropy_fold");
-  const int64_t N = tile.dim(0), W = tile.dim(1), n = valid_columns(config, first, W);
+void fold_rows(const Tensor& rows, const LogitTile& tile, const CrossEntropyConfig& config, F&& f) {
+  check_tile(tile, "cross_entropy_fold");
+  const int64_t N = tile.logits.dim(0), W = tile.logits.dim(1), first = tile.first;
+  const int64_t n = valid_columns(config, first, W);
   TileRow* row = tile_rows(rows, N, "cross_entropy_fold: rows");
-  const int32_t* target = targets.as<int32_t>();
+  const int32_t* target = tile.targets.as<int32_t>();
   if (n == 0) return;
   with_cap(config, [&](auto cap) {
     parallel_for(N, row_grain(W), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         if (target[i] == kIgnoreIndex) continue;
-        float* x = tile.as<float>() + i * W;
+        float* x = tile.logits.as<float>() + i * W;
         raise_max(row[i], x, n, first, cap);
         if (config.label_smoothing > 0) row[i].z_sum += loss_terms::capped_total(x, cap, n);
         if (target[i] >= first && target[i] < first + n) row[i].x_target = x[target[i] - first];
@@ -118,18 +119,16 @@ void cross_entropy_begin(const Tensor& rows, Stream& stream) {
   std::fill_n(row, N, kEmptyRow);
 }
 
-void cross_entropy_fold(const Tensor& rows, const Tensor& tile, int64_t first, const Tensor& targets,
-                        const CrossEntropyConfig& config, Stream& stream) {
-  const OpSpan span(stream, "loss", traffic({rows, rows, tile, targets}));
+void cross_entropy_fold(const Tensor& rows, const LogitTile& tile, const CrossEntropyConfig& config,
+                        Stream& stream) {
+  const OpSpan span(stream, "loss", traffic({rows, rows, tile.logits, tile.targets}));
   if (span.plans()) return;
   if constexpr (kHasCuda) {
-    if (tile.device == Device::kCuda)
-      return cuda::cross_entropy_fold(rows, tile, first, targets, config, stream);
+    if (tile.logits.device == Device::kCuda) return cuda::cross_entropy_fold(rows, tile, config, stream);
   }
-  fold_rows(rows, tile, first, targets, config,
-            [](TileRow& row, int64_t, float* x, int64_t n, const auto& cap) {
-              row.total += loss_terms::exp_total<false>(x, cap, row.z_max, n);
-            });
+  fold_rows(rows, tile, config, [](TileRow& row, int64_t, float* x, int64_t n, const auto& cap) {
+    row.total += loss_terms::exp_total<false>(x, cap, row.z_max, n);
+  });
 }
 
 float kept_scale(const CrossEntropyConfig& config) {
@@ -138,22 +137,20 @@ float kept_scale(const CrossEntropyConfig& config) {
 }
 
 void cross_entropy_fold_and_keep(const KeptExponentials& kept, int64_t tile_index, const Tensor& rows,
-                                 const Tensor& tile, int64_t first, const Tensor& targets,
-                                 const CrossEntropyConfig& config, Stream& stream) {
+                                 const LogitTile& tile, const CrossEntropyConfig& config, Stream& stream) {
   const OpSpan span(
       stream, "loss",
-      {.bytes = 2 * static_cast<double>(rows.bytes()) + static_cast<double>(tile.bytes()) * 1.5});
+      {.bytes = 2 * static_cast<double>(rows.bytes()) + static_cast<double>(tile.logits.bytes()) * 1.5});
   if (span.plans()) return;
-  check_kept(kept, tile.dim(0), "cross_entropy_fold_and_keep");
+  check_kept(kept, tile.logits.dim(0), "cross_entropy_fold_and_keep");
   const int64_t ld = kept.values.strides[0];
   f16* values = kept.values.as<f16>() + tile_index * kept.tile_columns;
-  float* references = kept.references.as<float>() + tile_index * tile.dim(0);
+  float* references = kept.references.as<float>() + tile_index * tile.logits.dim(0);
   const float scale = kept_scale(config);
-  fold_rows(rows, tile, first, targets, config,
-            [&](TileRow& row, int64_t i, float* x, int64_t n, const auto& cap) {
-              references[i] = row.z_max;
-              row.total += loss_terms::exp_total_kept(values + i * ld, scale, x, cap, row.z_max, n);
-            });
+  fold_rows(rows, tile, config, [&](TileRow& row, int64_t i, float* x, int64_t n, const auto& cap) {
+    references[i] = row.z_max;
+    row.total += loss_terms::exp_total_kept(values + i * ld, scale, x, cap, row.z_max, n);
+  });
 }
 
 void cross_entropy_merge(const Tensor& rows, const Tensor& parts, const Tensor& targets, int64_t part_columns,
@@ -206,19 +203,19 @@ void cross_entropy_finish(const Tensor& losses, const Tensor& is_correct, const 
   });
 }
 
-void cross_entropy_tile_gradient(const Tensor& d_tile, const Tensor& tile, int64_t first, const Tensor& lse,
-                                 const Tensor& targets, const CrossEntropyConfig& config, Stream& stream) {
-  const OpSpan span(stream, "loss", traffic({d_tile, tile, lse, targets}));
+void cross_entropy_tile_gradient(const Tensor& d_tile, const LogitTile& tile,
+                                 const CrossEntropyConfig& config, Stream& stream) {
+  const OpSpan span(stream, "loss", traffic({d_tile, tile.logits, tile.lse, tile.targets}));
   if (span.plans()) return;
-  check_tile(tile, first, targets, "cross_entropy_tile_gradient");
-  const int64_t N = tile.dim(0), W = tile.dim(1), n = valid_columns(config, first, W);
+  check_tile(tile, "cross_entropy_tile_gradient");
+  const int64_t N = tile.logits.dim(0), W = tile.logits.dim(1), n = valid_columns(config, tile.first, W);
   check_tensor(d_tile, d_tile.dtype, {N, W}, "cross_entropy_tile_gradient: d_tile");
-  check_tensor(lse, DType::f32, {N}, "cross_entropy_tile_gradient: lse");
+  check_tensor(tile.lse, DType::f32, {N}, "cross_entropy_tile_gradient: lse");
   if constexpr (kHasCuda) {
-    if (tile.device == Device::kCuda)
-      return cuda::cross_entropy_tile_gradient(d_tile, tile, first, lse, targets, config, stream);
+    if (tile.logits.device == Device::kCuda)
+      return cuda::cross_entropy_tile_gradient(d_tile, tile, config, stream);
   }
-  const int32_t* target = targets.as<int32_t>();
+  const int32_t* target = tile.targets.as<int32_t>();
   with_dtype(d_tile.dtype, __func__, [&]<typename D>() {
     with_cap(config, [&](auto cap) {
       parallel_for(N, row_grain(W), [&](int64_t begin, int64_t end) {
@@ -226,8 +223,8 @@ void cross_entropy_tile_gradient(const Tensor& d_tile, const Tensor& tile, int64
           D* d = d_tile.as<D>() + i * W;
           int64_t filled = 0;
           if (target[i] != kIgnoreIndex) {
-            loss_terms::gradient_from_lse(d, tile.as<float>() + i * W, n, cap, lse.as<float>()[i],
-                                          target[i] - first, config);
+            loss_terms::gradient_from_lse(d, tile.logits.as<float>() + i * W, n, cap, tile.lse.as<float>()[i],
+                                          target[i] - tile.first, config);
             filled = n;
           }
           std::fill(d + filled, d + W, D(0.0f));
@@ -237,22 +234,21 @@ void cross_entropy_tile_gradient(const Tensor& d_tile, const Tensor& tile, int64
   });
 }
 
-void cross_entropy_kept_gradient(const Tensor& d, const KeptExponentials& kept, int64_t first,
-                                 const Tensor& rows, const Tensor& lse, const Tensor& targets,
-                                 const CrossEntropyConfig& config, Stream& stream) {
-  const OpSpan span(stream, "loss", traffic({d, kept.values, kept.references, rows, lse, targets}));
+void cross_entropy_kept_gradient(const Tensor& d, const KeptExponentials& kept, const Tensor& rows,
+                                 const LogitTile& all, const CrossEntropyConfig& config, Stream& stream) {
+  const OpSpan span(stream, "loss", traffic({d, kept.values, kept.references, rows, all.lse, all.targets}));
   if (span.plans()) return;
-  const int64_t N = kept.values.dim(0), W = kept.values.dim(1), n = valid_columns(config, first, W);
+  const int64_t N = kept.values.dim(0), W = kept.values.dim(1), n = valid_columns(config, all.first, W);
   check_kept(kept, N, "cross_entropy_kept_gradient");
   INGOT_CHECK(config.label_smoothing == 0 || config.cap == LogitCap::kNone,
               "cross_entropy_kept_gradient: label smoothing under a cap needs its slope, which is not kept");
   INGOT_CHECK(d.dtype == DType::bf16 || d.dtype == DType::f16,
               "cross_entropy_kept_gradient: d must be bf16 or f16, got {}", name(d.dtype));
   check_tensor(d, d.dtype, {N, W}, "cross_entropy_kept_gradient: d");
-  check_tensor(lse, DType::f32, {N}, "cross_entropy_kept_gradient: lse");
-  check_tensor(targets, DType::i32, {N}, "cross_entropy_kept_gradient: targets");
+  check_tensor(all.lse, DType::f32, {N}, "cross_entropy_kept_gradient: lse");
+  check_tensor(all.targets, DType::i32, {N}, "cross_entropy_kept_gradient: targets");
   const TileRow* row = tile_rows(rows, N, "cross_entropy_kept_gradient: rows");
-  const int32_t* target = targets.as<int32_t>();
+  const int32_t* target = all.targets.as<int32_t>();
   with_dtype(d.dtype, __func__, [&]<typename D>() {
     with_cap(config, [&](auto cap) {
       parallel_for(N, row_grain(W), [&](int64_t begin, int64_t end) {
@@ -262,10 +258,10 @@ void cross_entropy_kept_gradient(const Tensor& d, const KeptExponentials& kept, 
             std::fill_n(out, W, D(0.0f));
             continue;
           }
-          const float row_lse = lse.as<float>()[i];
+          const float row_lse = all.lse.as<float>()[i];
           const loss_terms::GradientTerms terms(config, static_cast<double>(row_lse));
           kept_row_gradient(out, kept, i, n, row_lse, terms, config);
-          const int64_t at = target[i] - first;
+          const int64_t at = target[i] - all.first;
           if (at >= 0 && at < n)
             out[at] = D(loss_terms::target_gradient(cap(vec::splat(row[i].x_target)), row_lse, terms,
                                                     config.grad_scale));

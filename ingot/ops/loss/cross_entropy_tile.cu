@@ -118,14 +118,14 @@ void cross_entropy_begin(const Tensor& rows, Stream& stream) {
   launch_elementwise<1>(rows.dim(0), "cross_entropy_begin", stream, Begin{tile_rows_of(rows)});
 }
 
-void cross_entropy_fold(const Tensor& rows, const Tensor& tile, int64_t first, const Tensor& targets,
-                        const CrossEntropyConfig& config, Stream& stream) {
+void cross_entropy_fold(const Tensor& rows, const LogitTile& tile, const CrossEntropyConfig& config,
+                        Stream& stream) {
   const char* op = "cross_entropy_fold";
-  const Tile part = make_tile(tile, first, targets, config);
+  const Tile part = make_tile(tile, config);
   if (part.classes == 0) return;
-  with_width<float>(part.W % 4 == 0 && is_aligned(tile.data), [&](auto width) {
+  with_width<float>(part.W % 4 == 0 && is_aligned(tile.logits.data), [&](auto width) {
     with_cap_rule<Math>(config, [&](auto cap) {
-      launch({stream, op, dim3(blocks_for(tile.dim(0), 1)), dim3(kThreads)},
+      launch({stream, op, dim3(blocks_for(tile.logits.dim(0), 1)), dim3(kThreads)},
              fold<decltype(width)::value, decltype(cap)>, tile_rows_of(rows), part, cap,
              config.label_smoothing > 0);
     });
@@ -151,16 +151,15 @@ void cross_entropy_finish(const Tensor& losses, const Tensor& is_correct, const 
   });
 }
 
-void cross_entropy_tile_gradient(const Tensor& d_tile, const Tensor& tile, int64_t first, const Tensor& lse,
-                                 const Tensor& targets, const CrossEntropyConfig& config, Stream& stream) {
+void cross_entropy_tile_gradient(const Tensor& d_tile, const LogitTile& tile,
+                                 const CrossEntropyConfig& config, Stream& stream) {
   const char* op = "cross_entropy_tile_gradient";
-  const Tile part = make_tile(tile, first, targets, config);
+  const bool is_wide = tile.logits.dim(1) % 4 == 0 && is_aligned(tile.logits.data) && is_aligned(d_tile.data);
   with_dtype(d_tile.dtype, op, [&]<typename D>() {
-    with_width<float>(part.W % 4 == 0 && is_aligned(tile.data) && is_aligned(d_tile.data), [&](auto width) {
-      with_cap_rule<Math>(config, [&](auto cap) {
-        launch({stream, op, dim3(blocks_for(tile.dim(0), 1)), dim3(kThreads)},
-               gradient<decltype(width)::value, D, decltype(cap)>, d_tile.as<D>(),
-               loss::TileGradient<decltype(cap)>{part, lse.as<float>(), cap, loss::make_terms(config)});
+    with_width<float>(is_wide, [&](auto width) {
+      loss::with_gradient(tile, config, [&](auto of) {
+        launch({stream, op, dim3(blocks_for(tile.logits.dim(0), 1)), dim3(kThreads)},
+               gradient<decltype(width)::value, D, decltype(of.cap)>, d_tile.as<D>(), of);
       });
     });
   });

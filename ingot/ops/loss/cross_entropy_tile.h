@@ -37,13 +37,21 @@ inline constexpr auto kTileRowBytes = static_cast<int64_t>(sizeof(TileRow));
 inline Tensor alloc_tile_rows(Arena& arena, int64_t N) { return arena.alloc(DType::u8, {N, kTileRowBytes}); }
 inline TileRow* tile_rows_of(const Tensor& rows) { return reinterpret_cast<TileRow*>(rows.as<uint8_t>()); }
 
+// Columns [first, first + W) of the logits of N rows.
+struct LogitTile {
+  Tensor logits = {};  // (N, W) f32, contiguous
+  int64_t first = 0;
+  Tensor lse = {};      // (N) f32, from cross_entropy_finish; the folds do not read it
+  Tensor targets = {};  // (N) i32
+};
+
 // Initialises rows (N) before the first tile. Here and below rows is a tensor of TileRows.
 void cross_entropy_begin(const Tensor& rows, Stream& stream);
 
-// Folds columns [first, first + W) into rows. tile (N, W) f32, contiguous, read only; targets (N) i32.
-// The caller folds tiles from left to right. Columns from config.vocab on are padding.
-void cross_entropy_fold(const Tensor& rows, const Tensor& tile, int64_t first, const Tensor& targets,
-                        const CrossEntropyConfig& config, Stream& stream);
+// Folds a tile into rows. The caller folds tiles from left to right. Columns from config.vocab on are
+// padding.
+void cross_entropy_fold(const Tensor& rows, const LogitTile& tile, const CrossEntropyConfig& config,
+                        Stream& stream);
 
 // rows = the merged sums of parts (P, N, kTileRowBytes) u8, where part p covers columns [p, p + 1) *
 // part_columns. With the columns sharded over ranks it is called between fold and finish.
@@ -56,9 +64,9 @@ void cross_entropy_finish(const Tensor& losses, const Tensor& is_correct, const 
                           const Tensor& rows, const Tensor& targets, const CrossEntropyConfig& config,
                           Stream& stream);
 
-// d_tile (N, W) f32, bf16 or f16 = the gradient of a tile's logits; an f32 d_tile may alias the tile.
-void cross_entropy_tile_gradient(const Tensor& d_tile, const Tensor& tile, int64_t first, const Tensor& lse,
-                                 const Tensor& targets, const CrossEntropyConfig& config, Stream& stream);
+// d_tile (N, W) f32, bf16 or f16 = the gradient of a tile's logits; an f32 d_tile may alias tile.logits.
+void cross_entropy_tile_gradient(const Tensor& d_tile, const LogitTile& tile,
+                                 const CrossEntropyConfig& config, Stream& stream);
 
 // The kept exponentials of all tiles: cap'(x_j) * exp(z_j - reference) * kept_scale. Every tile except
 // the last has tile_columns columns. d below may alias values.
@@ -75,14 +83,12 @@ float kept_scale(const CrossEntropyConfig& config);
 // As fold, and also keeps the exponentials of the tile, which begins at column tile_index * tile_columns of
 // kept.
 void cross_entropy_fold_and_keep(const KeptExponentials& kept, int64_t tile_index, const Tensor& rows,
-                                 const Tensor& tile, int64_t first, const Tensor& targets,
-                                 const CrossEntropyConfig& config, Stream& stream);
+                                 const LogitTile& tile, const CrossEntropyConfig& config, Stream& stream);
 
-// d (N, W) bf16 or f16 = the gradient of all tiles' logits. first is the logits' column at which kept
-// begins; rows and lse are those of finish. REQUIRES: no cap with label smoothing, because the cap's
-// slope is not kept separately.
-void cross_entropy_kept_gradient(const Tensor& d, const KeptExponentials& kept, int64_t first,
-                                 const Tensor& rows, const Tensor& lse, const Tensor& targets,
-                                 const CrossEntropyConfig& config, Stream& stream);
+// d (N, W) bf16 or f16 = the gradient of all tiles' logits, which `all` leaves out because kept has them;
+// all.first is the logits' column at which kept begins. rows and all.lse are those of finish. REQUIRES: no
+// cap with label smoothing, because the cap's slope is not kept separately.
+void cross_entropy_kept_gradient(const Tensor& d, const KeptExponentials& kept, const Tensor& rows,
+                                 const LogitTile& all, const CrossEntropyConfig& config, Stream& stream);
 
 }  // namespace ingot

@@ -14,10 +14,10 @@ struct Tile {
   int64_t first;
 };
 
-inline Tile make_tile(const Tensor& tile, int64_t first, const Tensor& targets,
-                      const CrossEntropyConfig& config) {
-  const int64_t W = tile.dim(1), classes = std::clamp<int64_t>(config.vocab - first, 0, W);
-  return {tile.as<float>(), targets.as<int32_t>(), static_cast<int>(W), static_cast<int>(classes), first};
+inline Tile make_tile(const LogitTile& tile, const CrossEntropyConfig& config) {
+  const int64_t W = tile.logits.dim(1), classes = std::clamp<int64_t>(config.vocab - tile.first, 0, W);
+  return {tile.logits.as<float>(), tile.targets.as<int32_t>(), static_cast<int>(W), static_cast<int>(classes),
+          tile.first};
 }
 
 struct GradientTerms {
@@ -66,5 +66,13 @@ struct TileGradient {
     return values;
   }
 };
+
+// Calls f with the TileGradient of the tile.
+template <typename F>
+void with_gradient(const LogitTile& tile, const CrossEntropyConfig& config, F&& f) {
+  with_cap_rule<softmax::Math>(config, [&](auto cap) {
+    f(TileGradient<decltype(cap)>{make_tile(tile, config), tile.lse.as<float>(), cap, make_terms(config)});
+  });
+}
 
 }  // namespace ingot::cuda::loss

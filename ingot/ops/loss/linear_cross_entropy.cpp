@@ -178,20 +178,23 @@ class HeadPass {
         .tile_columns = tile};
     cross_entropy_begin(rows, stream_);
     for (int64_t v = 0; v < Vp_; v += tile) {
-      const int64_t v_end = std::min(v + tile, Vp_), first = config_.columns.first + v;
-      const Tensor logits = in_memory_of(scratch_.logits, DType::f32, {n, v_end - v});
-      matmul(logits, x, in_.w.rows(v, v_end), MatmulForm::kNT, false, stream_);
+      const int64_t v_end = std::min(v + tile, Vp_);
+      const LogitTile part{.logits = in_memory_of(scratch_.logits, DType::f32, {n, v_end - v}),
+                           .first = config_.columns.first + v,
+                           .targets = targets};
+      matmul(part.logits, x, in_.w.rows(v, v_end), MatmulForm::kNT, false, stream_);
       if (d)
-        cross_entropy_fold_and_keep(kept, v / tile, rows, logits, first, targets, loss_, stream_);
+        cross_entropy_fold_and_keep(kept, v / tile, rows, part, loss_, stream_);
       else
-        cross_entropy_fold(rows, logits, first, targets, loss_, stream_);
+        cross_entropy_fold(rows, part, loss_, stream_);
     }
     if (!config_.columns.is_whole())
       merge_columns(scratch_.shard.rows_of(0, n), targets, Vp_, config_.columns, stream_);
     cross_entropy_finish(out_.losses.rows(begin, end),
                          out_.is_correct ? out_.is_correct.rows(begin, end) : Tensor{}, lse, rows, targets,
                          loss_, stream_);
-    if (d) cross_entropy_kept_gradient(d, kept, config_.columns.first, rows, lse, targets, loss_, stream_);
+    const LogitTile all{.first = config_.columns.first, .lse = lse, .targets = targets};
+    if (d) cross_entropy_kept_gradient(d, kept, rows, all, loss_, stream_);
     return d;
   }
 
@@ -222,8 +225,8 @@ class HeadPass {
     kahan_add(dw, scratch_.dw_lost.rows(v, v_end), part, stream_);
   }
 
-  // Calls f(logits of the tile, its x, its w, v, {n, n_end}) for all tiles. The outer loop runs over
-  // columns, so that a tile's rows of w and dw stay in the caches while the inner loop runs over the tokens.
+  // Calls f(the tile, its x, its w, v, {n, n_end}) for all tiles. The outer loop runs over columns, so that a
+  // tile's rows of w and dw stay in the caches while the inner loop runs over the tokens.
   template <typename F>
   void for_each_tile(F&& f) const {
     const int64_t chunk = scratch_.logits.dim(0), tile = scratch_.logits.dim(1);
@@ -232,19 +235,21 @@ class HeadPass {
       const Tensor w = w_rows(v, v_end);
       for (int64_t n = 0; n < N_; n += chunk) {
         const int64_t n_end = std::min(n + chunk, N_);
-        const Tensor logits = in_memory_of(scratch_.logits, DType::f32, {n_end - n, v_end - v});
+        const LogitTile part{.logits = in_memory_of(scratch_.logits, DType::f32, {n_end - n, v_end - v}),
+                             .first = config_.columns.first + v,
+                             .lse = scratch_.lse.rows(n, n_end),
+                             .targets = in_.targets.rows(n, n_end)};
         const Tensor x = x_rows(n, n_end);
-        scaled_matmul(logits, x, w, MatmulForm::kNT, logits_factor(), false, stream_);
-        f(logits, x, w, v, Range{n, n_end});
+        scaled_matmul(part.logits, x, w, MatmulForm::kNT, logits_factor(), false, stream_);
+        f(part, x, w, v, Range{n, n_end});
       }
     }
   }
 
   void fold_tiles() {
     cross_entropy_begin(scratch_.rows, stream_);
-    for_each_tile([&](const Tensor& logits, const Tensor&, const Tensor&, int64_t v, Range n) {
-      cross_entropy_fold(scratch_.rows.rows(n.begin, n.end), logits, config_.columns.first + v,
-                         in_.targets.rows(n.begin, n.end), loss_, stream_);
+    for_each_tile([&](const LogitTile& part, const Tensor&, const Tensor&, int64_t, Range n) {
+      cross_entropy_fold(scratch_.rows.rows(n.begin, n.end), part, loss_, stream_);
     });
     if (!config_.columns.is_whole())
       merge_columns(scratch_.shard, in_.targets, Vp_, config_.columns, stream_);
@@ -257,18 +262,17 @@ class HeadPass {
     const Tensor sum = is_direct ? out_.dx : scratch_.dx_sum;
     fill_zero(sum, stream_);
     const float limit = config_.filter * std::abs(loss_.grad_scale);
-    for_each_tile([&](const Tensor& logits, const Tensor& x, const Tensor& w, int64_t v, Range n) {
-      Tensor d = gradient_place(logits);
-      cross_entropy_tile_gradient(d, logits, config_.columns.first + v, scratch_.lse.rows(n.begin, n.end),
-                                  in_.targets.rows(n.begin, n.end), loss_, stream_);
+    for_each_tile([&](const LogitTile& part, const Tensor& x, const Tensor& w, int64_t v, Range n) {
+      Tensor d = gradient_place(part.logits);
+      cross_entropy_tile_gradient(d, part, loss_, stream_);
       ++report_.tiles;
       if (limit > 0 && absolute_max(d, stream_) < limit) {
         ++report_.filtered_tiles;
         return;
       }
-      if (is_fp8()) d = product_gradient(logits);
+      if (is_fp8()) d = product_gradient(part.logits);
       scaled_matmul(sum.rows(n.begin, n.end), d, w, MatmulForm::kNN, d_factor(w_scale_), true, stream_);
-      add_dw(d, x, v, v + logits.dim(1), adds_dw(n.begin));
+      add_dw(d, x, v, v + part.logits.dim(1), adds_dw(n.begin));
     });
     if (!is_direct) cast(out_.dx, sum, stream_);
   }

@@ -154,7 +154,7 @@ class Fp8HeadPass {
     const Tensor rows = scratch_.rows.rows(0, n_end - n), lse = scratch_.lse.rows(0, n_end - n);
     const LogitTile tile{logits(n, n_end, 0, Vp_), config_.columns.first, lse, in_.targets.rows(n, n_end)};
     ingot::cross_entropy_begin(rows, stream_);
-    ingot::cross_entropy_fold(rows, tile.logits, tile.first, tile.targets, loss_, stream_);
+    ingot::cross_entropy_fold(rows, tile, loss_, stream_);
     if (!config_.columns.is_whole())
       merge_columns(scratch_.shard.rows_of(0, n_end - n), tile.targets, Vp_, config_.columns, stream_);
     finish(n, n_end, lse, rows);
@@ -182,8 +182,7 @@ class Fp8HeadPass {
   void fold_tiles() const {
     ingot::cross_entropy_begin(scratch_.rows, stream_);
     for_each_tile([&](const LogitTile& tile, int64_t, int64_t n, int64_t n_end) {
-      ingot::cross_entropy_fold(scratch_.rows.rows(n, n_end), tile.logits, tile.first, tile.targets, loss_,
-                                stream_);
+      ingot::cross_entropy_fold(scratch_.rows.rows(n, n_end), tile, loss_, stream_);
     });
     if (!config_.columns.is_whole())
       merge_columns(scratch_.shard, in_.targets, Vp_, config_.columns, stream_);
