@@ -1,9 +1,40 @@
 #include "ingot/core/timeline.h"
 
+#include <algorithm>
+
 #include "ingot/core/copy.h"
 #include "ingot/core/cuda/cuda_device.h"
 
 namespace ingot {
+namespace {
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (static_cast<unsigned char>(c) < 0x20)
+      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+    else
+      out += c;
+  }
+  return out;
+}
+
+}  // namespace
+
+void ChromeTrace::add(const std::string& track, std::string_view name, double begin_s, double end_s) {
+  const auto number = std::ranges::find(tracks_, track) - tracks_.begin();
+  if (number == std::ssize(tracks_)) {
+    tracks_.push_back(track);
+    lines_ +=
+        fmt::format(R"({{"name": "thread_name", "ph": "M", "pid": {}, "tid": {}, "args": {{"name": "{}"}}}},)"
+                    "\n",
+                    process_, number, escaped(track));
+  }
+  lines_ += fmt::format(R"({{"name": "{}", "ph": "X", "pid": {}, "tid": {}, "ts": {:.3f}, "dur": {:.3f}}},)"
+                        "\n",
+                        escaped(name), process_, number, begin_s * 1e6, (end_s - begin_s) * 1e6);
+}
 
 class Timeline::Clock {
  public:
@@ -66,12 +97,10 @@ std::vector<Timeline::Row> Timeline::rows() const {
 }
 
 std::string Timeline::chrome_trace(const std::string& track) const {
-  std::string lines = fmt::format(
-      R"([{{"name": "thread_name", "ph": "M", "pid": 0, "tid": 0, "args": {{"name": "{}"}}}})", track);
-  for (const Row& row : rows())
-    lines += fmt::format(R"(,{}{{"name": "{}", "ph": "X", "pid": 0, "tid": 0, "ts": {:.3f}, "dur": {:.3f}}})",
-                         "\n", row.name, row.begin_s * 1e6, (row.end_s - row.begin_s) * 1e6);
-  return lines + "]\n";
+  ChromeTrace trace(0);
+  for (const Row& row : rows()) trace.add(track, row.name, row.begin_s, row.end_s);
+  const std::string& lines = trace.lines();
+  return "[" + lines.substr(0, lines.empty() ? 0 : lines.size() - 2) + "]\n";
 }
 
 }  // namespace ingot

@@ -1,6 +1,6 @@
-// Timeline records when each span ran and writes a Chrome trace (chrome://tracing, ui.perfetto.dev). On a
-// CUDA device it records device times of the work that was submitted to the stream inside each span. Spans
-// within the capture of a CUDA graph have no times of their own and are left out.
+// Timeline records when each span ran; ChromeTrace writes spans for chrome://tracing and ui.perfetto.dev.
+// On a CUDA device Timeline records device times of the work that was submitted to the stream inside each
+// span. Spans within the capture of a CUDA graph have no times of their own and are left out.
 #pragma once
 
 #include <chrono>
@@ -11,6 +11,21 @@
 #include "ingot/core/stream.h"
 
 namespace ingot {
+
+// Makes the events of one process of a Chrome trace.
+class ChromeTrace {
+ public:
+  explicit ChromeTrace(int process) : process_(process) {}
+  // Adds a slice to a track, whose first slice names it. Times in seconds.
+  void add(const std::string& track, std::string_view name, double begin_s, double end_s);
+  // Returns the events without brackets. Each ends with a comma and a line feed.
+  const std::string& lines() const { return lines_; }
+
+ private:
+  int process_;
+  std::vector<std::string> tracks_;
+  std::string lines_;
+};
 
 class Timeline final : public SpanListener {
  public:

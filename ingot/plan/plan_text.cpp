@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ingot/console/console.h"
-#include "ingot/plan/schedule_report.h"
+#include "ingot/core/timeline.h"
 
 namespace ingot {
 namespace {
@@ -157,8 +157,18 @@ std::string plan_json(const Plan& plan, const PlanTarget& target) {
 
 std::string plan_trace(const Plan& plan) {
   std::string lines;
-  for (const RankTimeline& timeline : plan.schedule.timelines)
-    lines += chrome_trace(timeline, *plan.programs.programs[static_cast<size_t>(timeline.rank)]);
+  for (const RankTimeline& timeline : plan.schedule.timelines) {
+    const RankProgram& program = *plan.programs.programs[static_cast<size_t>(timeline.rank)];
+    ChromeTrace trace(timeline.rank);
+    for (const TimelineSpan& span : timeline.spans) {
+      const bool is_operation = span.track == TimelineSpan::Track::kOperation;
+      const bool is_wait = span.track == TimelineSpan::Track::kWait;
+      trace.add(is_operation ? fmt::format("group {}", span.group) : "rank",
+                (is_wait ? "wait: " : "") + program.names[static_cast<size_t>(span.name)], span.begin_s,
+                span.end_s);
+    }
+    lines += trace.lines();
+  }
   const size_t last = lines.find_last_of(',');
   return "[\n" + (last == std::string::npos ? lines : lines.substr(0, last)) + "\n]\n";
 }

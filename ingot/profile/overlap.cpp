@@ -1,10 +1,10 @@
 #include "ingot/profile/overlap.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <array>
 #include <string_view>
+
+#include "ingot/core/timeline.h"
 
 namespace ingot {
 namespace {
@@ -18,9 +18,7 @@ bool is_decision(const CommLog::Event& event) {
   return std::ranges::find(kNames, event.name) != kNames.end();
 }
 
-double microseconds(Clock::duration duration) {
-  return std::chrono::duration<double, std::micro>(duration).count();
-}
+double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 }  // namespace
 
@@ -54,21 +52,10 @@ Overlap measure_overlap(const std::vector<CommLog::Event>& events, const Paralle
 }
 
 std::string chrome_trace(const std::vector<CommLog::Event>& events, Clock::time_point start, int rank) {
-  std::string lines;
-  std::vector<std::string> tracks;
+  ChromeTrace trace(rank);
   const auto add = [&](const std::string& track, const std::string& name, Clock::time_point begin,
                        Clock::time_point end) {
-    const auto number = std::ranges::find(tracks, track) - tracks.begin();
-    if (number == std::ssize(tracks)) {
-      tracks.push_back(track);
-      lines += fmt::format(
-          R"({{"name": "thread_name", "ph": "M", "pid": {}, "tid": {}, "args": {{"name": "{}"}}}},)", rank,
-          number, track);
-      lines += "\n";
-    }
-    lines += fmt::format(R"({{"name": "{}", "ph": "X", "pid": {}, "tid": {}, "ts": {:.1f}, "dur": {:.1f}}},)",
-                         name, rank, number, microseconds(begin - start), microseconds(end - begin));
-    lines += "\n";
+    trace.add(track, name, seconds(begin - start), seconds(end - start));
   };
   // Shorter waits are not shown as gaps in the rank's computation.
   constexpr auto kShort = std::chrono::microseconds(20);
@@ -81,7 +68,7 @@ std::string chrome_trace(const std::vector<CommLog::Event>& events, Clock::time_
     }
     add("group " + event.group, event.name, event.begun, event.ended);
   }
-  return lines;
+  return trace.lines();
 }
 
 }  // namespace ingot

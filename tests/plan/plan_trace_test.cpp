@@ -1,10 +1,9 @@
-#include "ingot/plan/schedule_report.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
+#include "ingot/plan/plan_text.h"
 #include "tests/plan/jobs.h"
 
 namespace ingot {
@@ -12,8 +11,9 @@ namespace {
 
 using plan_test::Operation;
 
-// Simulates two ranks that gather for 6 s and meanwhile compute for 4 s; rank 1 begins 1 s later.
-ScheduleOutcome reported_step(RankPrograms& job) {
+// Two ranks that gather for 6 s and meanwhile compute for 4 s. Rank 1, whose timeline is kept, begins 1 s
+// later.
+Plan traced_plan() {
   std::vector<std::shared_ptr<const RankProgram>> programs;
   for (int r = 0; r < 2; ++r) {
     plan_test::Writer writer;
@@ -23,16 +23,14 @@ ScheduleOutcome reported_step(RankPrograms& job) {
     writer.wait(ticket);
     programs.push_back(writer.take());
   }
-  job = plan_test::world_job(programs);
-  return simulate_schedule(job, plan_test::plain_hardware(), {.timeline_ranks = {0, 1}});
+  Plan plan;
+  plan.programs = plan_test::world_job(programs);
+  plan.schedule = simulate_schedule(plan.programs, plan_test::plain_hardware(), {.timeline_ranks = {1}});
+  return plan;
 }
 
-TEST(ScheduleReport, TheTraceIsJsonWithATrackPerGroup) {
-  RankPrograms job;
-  const ScheduleOutcome outcome = reported_step(job);
-  ASSERT_EQ(outcome.timelines.size(), 2u);
-  const std::string lines = chrome_trace(outcome.timelines[1], *job.programs[1]);
-  const auto json = nlohmann::json::parse("[" + lines.substr(0, lines.size() - 2) + "]");
+TEST(PlanTrace, IsJsonWithATrackPerGroup) {
+  const auto json = nlohmann::json::parse(plan_trace(traced_plan()));
   std::vector<std::string> names;
   double covered_us = 0;
   for (const auto& line : json) {
