@@ -159,7 +159,7 @@ void BM_EmbeddingForward(benchmark::State& state) {
   std::vector<int32_t> ids = random_tokens();
   const Tensor tokens(ids.data(), DType::i32, {kN}), out = memory.tensor(dtype, {kN, kC});
   const Tensor wte = memory.tensor(dtype, {kV, kC}), wpe = memory.tensor(dtype, {1024, kC});
-  for (auto _ : state) embedding_forward(out, tokens, wte, wpe, 1024, 0, stream);
+  for (auto _ : state) embedding_forward(out, tokens, whole_table(wte), wpe, 1024, 0, stream);
   report(state, 2 * out.bytes());
 }
 
@@ -171,7 +171,7 @@ void BM_EmbeddingBackward(benchmark::State& state) {
   std::vector<int32_t> ids = random_tokens();
   const Tensor tokens(ids.data(), DType::i32, {kN}), d_out = memory.tensor(dtype, {kN, kC});
   const Tensor d_wte = memory.tensor(DType::f32, {kV, kC}), d_wpe = memory.tensor(DType::f32, {1024, kC});
-  for (auto _ : state) embedding_backward(d_wte, d_wpe, d_out, tokens, 1024, 0, stream);
+  for (auto _ : state) embedding_backward(whole_table(d_wte), d_wpe, d_out, tokens, 1024, 0, stream);
   report(state, d_out.bytes() + 2 * static_cast<size_t>(kN * kC) * 4);
 }
 

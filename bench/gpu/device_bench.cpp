@@ -156,9 +156,9 @@ void bench_ends(Bench& b) {
   const Tensor wpe = b.tensor(DType::bf16, {b.z.T, b.z.C}), out = b.tensor(DType::bf16, {b.z.N, b.z.C});
   const Tensor d_wte = b.tensor(DType::f32, {b.z.V, b.z.C}), d_wpe = b.tensor(DType::f32, {b.z.T, b.z.C});
   b.time("embedding forward", 2 * bytes_of({out}),
-         [&] { embedding_forward(out, tokens, wte, wpe, b.z.T, 0, b.stream); });
+         [&] { embedding_forward(out, tokens, whole_table(wte), wpe, b.z.T, 0, b.stream); });
   b.time("embedding backward", bytes_of({out, out, d_wte, d_wte}),
-         [&] { embedding_backward(d_wte, d_wpe, out, tokens, b.z.T, 0, b.stream); });
+         [&] { embedding_backward(whole_table(d_wte), d_wpe, out, tokens, b.z.T, 0, b.stream); });
   const Tensor logits = b.tensor(DType::f32, {b.z.chunk, b.z.V}),
                d_logits = b.tensor(DType::bf16, {b.z.chunk, b.z.V});
   const Tensor losses = b.tensor(DType::f32, {b.z.chunk}),

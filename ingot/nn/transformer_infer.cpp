@@ -109,7 +109,7 @@ void Transformer::infer_units(LayerContext& ctx, const InferBatch& batch, UnitRa
   // Gathers the rows of the tables of positions, so that the kernels need not know that the rows are of
   // several sequences.
   const auto gather = [&](const Tensor& rows, const Tensor& table) {
-    embedding_forward(rows, batch.positions(), table, {}, batch.rows(), 0, ctx.stream);
+    embedding_forward(rows, batch.positions(), whole_table(table), {}, batch.rows(), 0, ctx.stream);
   };
   if (rope) gather(rope, rope_table_on(ctx.stream));
   if (has_embedding(units) && positions) {
@@ -140,7 +140,7 @@ void Transformer::infer_logits(LayerContext& ctx, const InferBatch& batch, const
   check_tensor(logits, DType::f32, {outputs, Vp}, "Transformer::infer: logits");
   const bool are_all = batch.outputs_count() == batch.tokens_count();
   const Tensor h = are_all ? all : scratch.outputs.rows(0, outputs);
-  if (!are_all) embedding_forward(h, batch.outputs(), all, {}, outputs, 0, ctx.stream);
+  if (!are_all) embedding_forward(h, batch.outputs(), whole_table(all), {}, outputs, 0, ctx.stream);
   ctx.params.wait_weights(params_[head_weight()].unit);
   if (tp_.count == 1) return multiply_by_weight(ctx, logits, h, head_weight());
   const Tensor w = ctx.params.weight(head_weight());

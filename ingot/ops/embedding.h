@@ -14,26 +14,22 @@
 
 namespace ingot {
 
-void embedding_forward(const Tensor& out, const Tensor& tokens, const Tensor& wte, const Tensor& wpe,
-                       int64_t T, int64_t first_position, Stream& stream);
-
-// d_wte[tokens[n]] += d_out[n]; d_wpe[n % T + first_position] += d_out[n]. d_wpe is absent if positions
-// are not learned. One thread sums each element in order of n, so the result does not depend on the
-// number of threads.
-void embedding_backward(const Tensor& d_wte, const Tensor& d_wpe, const Tensor& d_out, const Tensor& tokens,
-                        int64_t T, int64_t first_position, Stream& stream);
-
-// Rows [first, first + rows.dim(0)) of a table of V rows whose other rows are on other ranks.
+// Rows [first, first + rows.dim(0)) of a table of V rows whose other rows are on other ranks (vocabulary
+// parallelism, Shoeybi et al. 2019, arXiv:1909.08053).
 struct TableSlice {
   Tensor rows;
   int64_t first = 0, V = 0;
 };
+inline TableSlice whole_table(const Tensor& rows) { return {.rows = rows, .first = 0, .V = rows.dim(0)}; }
 
-// The embedding over this rank's rows of the table (vocabulary parallelism, Shoeybi et al. 2019,
-// arXiv:1909.08053). Tokens whose row is on another rank read a row of zeros and add no gradient here.
-void embedding_slice_forward(const Tensor& out, const Tensor& tokens, const TableSlice& wte,
-                             const Tensor& wpe, int64_t T, int64_t first_position, Stream& stream);
-void embedding_slice_backward(const TableSlice& d_wte, const Tensor& d_wpe, const Tensor& d_out,
-                              const Tensor& tokens, int64_t T, int64_t first_position, Stream& stream);
+// Tokens whose row is on another rank read a row of zeros.
+void embedding_forward(const Tensor& out, const Tensor& tokens, const TableSlice& wte, const Tensor& wpe,
+                       int64_t T, int64_t first_position, Stream& stream);
+
+// d_wte[tokens[n]] += d_out[n], unless the row is on another rank; d_wpe[n % T + first_position] += d_out[n].
+// d_wpe is absent if positions are not learned. One thread sums each element in order of n, so the result
+// does not depend on the number of threads.
+void embedding_backward(const TableSlice& d_wte, const Tensor& d_wpe, const Tensor& d_out,
+                        const Tensor& tokens, int64_t T, int64_t first_position, Stream& stream);
 
 }  // namespace ingot

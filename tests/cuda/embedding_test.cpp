@@ -38,9 +38,10 @@ TEST_P(CudaEmbedding, ForwardEqualsTheCpu) {
   for (bool has_positions : {true, false}) {
     const OnDevice out = result(c.dtype, {N, c.C});
     Buffer want(c.dtype, {N, c.C});
-    embedding_forward(out, tokens_there, wte_there, has_positions ? wpe_there.tensor() : Tensor{}, c.T, 2,
-                      stream);
-    embedding_forward(want, integers(tokens), wte, has_positions ? wpe.tensor() : Tensor{}, c.T, 2, cpu);
+    embedding_forward(out, tokens_there, whole_table(wte_there),
+                      has_positions ? wpe_there.tensor() : Tensor{}, c.T, 2, stream);
+    embedding_forward(want, integers(tokens), whole_table(wte), has_positions ? wpe.tensor() : Tensor{}, c.T,
+                      2, cpu);
     expect_same_bits(out.to_host(), want, "out");
   }
 }
@@ -50,8 +51,8 @@ TEST_P(CudaEmbedding, BackwardEqualsTheCpu) {
   Buffer d_wte = random_tensor(DType::f32, {c.V, c.C}, 4),
          d_wpe = random_tensor(DType::f32, {c.T + 2, c.C}, 5);
   const OnDevice d_wte_there = put(d_wte), d_wpe_there = put(d_wpe);
-  embedding_backward(d_wte_there, d_wpe_there, d_out_there, tokens_there, c.T, 2, stream);
-  embedding_backward(d_wte, d_wpe, d_out, integers(tokens), c.T, 2, cpu);
+  embedding_backward(whole_table(d_wte_there), d_wpe_there, d_out_there, tokens_there, c.T, 2, stream);
+  embedding_backward(whole_table(d_wte), d_wpe, d_out, integers(tokens), c.T, 2, cpu);
   expect_same_bits(d_wte_there.to_host(), d_wte, "d_wte");  // both add in order of n
   const double spread = std::sqrt(static_cast<double>(c.sequences));
   expect_close(d_wpe_there.to_host(), to_doubles(d_wpe), 4 * spread * unit_roundoff(DType::f32), "d_wpe",
@@ -66,13 +67,13 @@ TEST_P(CudaEmbedding, PartOfTheTableEqualsTheCpu) {
   const auto part = [&](const Tensor& t) {
     return TableSlice{.rows = t.rows(first, c.V), .first = first, .V = c.V};
   };
-  embedding_slice_forward(out, tokens_there, part(wte_there), {}, c.T, 0, stream);
-  embedding_slice_forward(want, integers(tokens), part(wte), {}, c.T, 0, cpu);
+  embedding_forward(out, tokens_there, part(wte_there), {}, c.T, 0, stream);
+  embedding_forward(want, integers(tokens), part(wte), {}, c.T, 0, cpu);
   expect_same_bits(out.to_host(), want, "out");
   Buffer d_wte = random_tensor(DType::f32, {c.V, c.C}, 4);
   const OnDevice d_wte_there = put(d_wte);
-  embedding_slice_backward(part(d_wte_there), {}, d_out_there, tokens_there, c.T, 0, stream);
-  embedding_slice_backward(part(d_wte), {}, d_out, integers(tokens), c.T, 0, cpu);
+  embedding_backward(part(d_wte_there), {}, d_out_there, tokens_there, c.T, 0, stream);
+  embedding_backward(part(d_wte), {}, d_out, integers(tokens), c.T, 0, cpu);
   expect_same_bits(d_wte_there.to_host(), d_wte, "d_wte");
 }
 
@@ -95,8 +96,8 @@ TEST(CudaEmbeddingTokens, RowsOfOneWarpAreAddedInOrder) {
   const Buffer d_out = random_tensor(DType::bf16, {kN, kC}, 1);
   Buffer d_wte = random_tensor(DType::f32, {kV, kC}, 2);
   const OnDevice there(d_wte, stream), d_out_there(d_out, stream), tokens_there(integers(tokens), stream);
-  embedding_backward(there, {}, d_out_there, tokens_there, kN, 0, stream);
-  embedding_backward(d_wte, {}, d_out, integers(tokens), kN, 0, cpu);
+  embedding_backward(whole_table(there), {}, d_out_there, tokens_there, kN, 0, stream);
+  embedding_backward(whole_table(d_wte), {}, d_out, integers(tokens), kN, 0, cpu);
   expect_same_bits(there.to_host(), d_wte, "d_wte");
 }
 
@@ -104,7 +105,7 @@ TEST(CudaEmbeddingTokens, OutsideTheVocabularyGiveNanAndNoGradient) {
   Stream stream = cuda::make_stream();
   const Buffer wte = random_tensor(DType::f32, {4, 8}, 1);
   const OnDevice tokens(integers({1, 4, -1}), stream), there(wte, stream), out(DType::f32, {3, 8}, stream);
-  embedding_forward(out, tokens, there, {}, 3, 0, stream);
+  embedding_forward(out, tokens, whole_table(there), {}, 3, 0, stream);
   const Doubles got = to_doubles(out.to_host());
   for (size_t i = 0; i < 8; ++i) {
     EXPECT_EQ(got[i], to_doubles(wte)[8 + i]);
@@ -112,7 +113,7 @@ TEST(CudaEmbeddingTokens, OutsideTheVocabularyGiveNanAndNoGradient) {
   }
   const OnDevice d_wte(zeros(DType::f32, {4, 8}), stream),
       d_out(random_tensor(DType::f32, {3, 8}, 2), stream);
-  embedding_backward(d_wte, {}, d_out, tokens, 3, 0, stream);
+  embedding_backward(whole_table(d_wte), {}, d_out, tokens, 3, 0, stream);
   const Doubles gradient = to_doubles(d_wte.to_host());
   for (size_t i = 0; i < gradient.size(); ++i) EXPECT_EQ(gradient[i] != 0, i / 8 == 1);
 }

@@ -51,7 +51,7 @@ class Embedding : public ::testing::TestWithParam<EmbeddingCase> {
 };
 
 TEST_P(Embedding, ForwardMatchesReference) {
-  embedding_forward(out, tokens, wte, wpe, kT, kFirst, stream);
+  embedding_forward(out, tokens, whole_table(wte), wpe, kT, kFirst, stream);
   const Doubles want =
       embedding_reference(ids, to_doubles(wte), wpe_values(), static_cast<size_t>(c.C), kT, kFirst);
   expect_close(out, want, c.has_positions ? unit_roundoff(c.dtype) : 0.0, "out");
@@ -68,7 +68,7 @@ TEST_P(Embedding, BackwardAccumulatesTheCentralDifferences) {
         central_differences([&](const Doubles& v) { return loss(to_doubles(wte), v); }, wpe_values());
     for (size_t i = 0; i < by_position.size(); ++i) want_positions[i] += by_position[i];
   }
-  embedding_backward(d_wte, d_wpe, d_out, tokens, kT, kFirst, stream);
+  embedding_backward(whole_table(d_wte), d_wpe, d_out, tokens, kT, kFirst, stream);
   const double rounding = kN * unit_roundoff(DType::f32), differences = 1e-7;
   expect_close(d_wte, want, rounding + differences, "d_wte", 4);
   expect_close(d_positions, want_positions, rounding + differences, "d_wpe", 4);
@@ -76,9 +76,9 @@ TEST_P(Embedding, BackwardAccumulatesTheCentralDifferences) {
 
 // Row slices of the table add up bit-identically to the whole table: all terms but one are zeros.
 TEST_P(Embedding, ShardsOfTheTableAddUpToTheWhole) {
-  embedding_forward(out, tokens, wte, wpe, kT, kFirst, stream);
+  embedding_forward(out, tokens, whole_table(wte), wpe, kT, kFirst, stream);
   const Doubles d_before = to_doubles(d_wte);
-  embedding_backward(d_wte, d_wpe, d_out, tokens, kT, kFirst, stream);
+  embedding_backward(whole_table(d_wte), d_wpe, d_out, tokens, kT, kFirst, stream);
   const Doubles want_gradient = to_doubles(d_wte);
   Doubles sum(static_cast<size_t>(kN * c.C));
   assign(d_wte, d_before);
@@ -87,10 +87,10 @@ TEST_P(Embedding, ShardsOfTheTableAddUpToTheWhole) {
     const auto part = [&](const Tensor& table) {
       return TableSlice{table.rows(rows.begin, rows.end), rows.begin, kV};
     };
-    embedding_slice_forward(partial, tokens, part(wte), rows.begin == 0 ? wpe : Tensor{}, kT, kFirst, stream);
+    embedding_forward(partial, tokens, part(wte), rows.begin == 0 ? wpe : Tensor{}, kT, kFirst, stream);
     const Doubles values = to_doubles(partial);
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
-    embedding_slice_backward(part(d_wte), {}, d_out, tokens, kT, kFirst, stream);
+    embedding_backward(part(d_wte), {}, d_out, tokens, kT, kFirst, stream);
   }
   Buffer rounded(c.dtype, {kN, c.C});
   assign(rounded, sum);
@@ -101,13 +101,13 @@ TEST_P(Embedding, ShardsOfTheTableAddUpToTheWhole) {
 TEST_P(Embedding, BackwardDoesNotDependOnTheNumberOfThreads) {
   const int threads = num_threads();
   const Doubles wte_before = to_doubles(d_wte), positions_before = to_doubles(d_positions);
-  embedding_backward(d_wte, d_wpe, d_out, tokens, kT, kFirst, stream);
+  embedding_backward(whole_table(d_wte), d_wpe, d_out, tokens, kT, kFirst, stream);
   const Doubles want = to_doubles(d_wte), want_positions = to_doubles(d_positions);
   for (int n : {1, 2, 5}) {
     assign(d_wte, wte_before);
     assign(d_positions, positions_before);
     set_num_threads(n);
-    embedding_backward(d_wte, d_wpe, d_out, tokens, kT, kFirst, stream);
+    embedding_backward(whole_table(d_wte), d_wpe, d_out, tokens, kT, kFirst, stream);
     EXPECT_EQ(to_doubles(d_wte), want) << n << " threads";
     EXPECT_EQ(to_doubles(d_positions), want_positions) << n << " threads";
   }
@@ -138,9 +138,9 @@ TEST_F(EmbeddingErrors, NameATokenOutsideTheVocabulary) {
     for (bool is_forward : {true, false}) {
       try {
         if (is_forward)
-          embedding_forward(out, tokens, wte, {}, 3, 0, stream);
+          embedding_forward(out, tokens, whole_table(wte), {}, 3, 0, stream);
         else
-          embedding_backward(wte, {}, out, tokens, 3, 0, stream);
+          embedding_backward(whole_table(wte), {}, out, tokens, 3, 0, stream);
         FAIL() << "token " << bad << " was accepted";
       } catch (const Error& error) {
         EXPECT_EQ(error.kind(), ErrorKind::kData);
@@ -153,9 +153,9 @@ TEST_F(EmbeddingErrors, NameATokenOutsideTheVocabulary) {
 
 TEST_F(EmbeddingErrors, NameAPositionPastTheLast) {
   ids[2] = 0;
-  EXPECT_NO_THROW(embedding_forward(out, tokens, wte, wpe, 3, 1, stream));
+  EXPECT_NO_THROW(embedding_forward(out, tokens, whole_table(wte), wpe, 3, 1, stream));
   try {
-    embedding_forward(out, tokens, wte, wpe, 3, 2, stream);
+    embedding_forward(out, tokens, whole_table(wte), wpe, 3, 2, stream);
     FAIL() << "position 4 of 4 was accepted";
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(),

@@ -26,8 +26,8 @@ class EmbeddingBackward final : public Primitive {
   std::string name() const override { return "embedding_backward"; }
   void run(const Operands& t) const override {
     const Tensor& tokens = t.args.batch->tokens;
-    embedding_slice_backward(slice_of(t.gradient(0), spec_, tp_), t.gradient(1), t.in(0),
-                             tokens.reshape({tokens.elements()}), tokens.dim(1), 0, t.ctx.stream);
+    embedding_backward(slice_of(t.gradient(0), spec_, tp_), t.gradient(1), t.in(0),
+                       tokens.reshape({tokens.elements()}), tokens.dim(1), 0, t.ctx.stream);
   }
   void check(const PlacedOp& p) const override {
     const Placement placement = placement_of(spec_, tp_);
@@ -57,8 +57,7 @@ class Embedding final : public Primitive {
     if (const Int8Matrix* codes = t.ctx.params.int8_weight(spec_.table))
       int8_embedding(t.out(0), ids, *codes, positions, t.ctx.stream);
     else
-      embedding_slice_forward(t.out(0), ids, slice_of(t.weight(0), spec_, tp_), positions, T, 0,
-                              t.ctx.stream);
+      embedding_forward(t.out(0), ids, slice_of(t.weight(0), spec_, tp_), positions, T, 0, t.ctx.stream);
   }
   void check(const PlacedOp& p) const override {
     p.expect_out(0, !p.split(0)                      ? Placement::kWhole

@@ -11,8 +11,8 @@
 namespace ingot {
 
 namespace cuda {  // embedding.cu
-decltype(ingot::embedding_slice_forward) embedding_slice_forward;
-decltype(ingot::embedding_slice_backward) embedding_slice_backward;
+decltype(ingot::embedding_forward) embedding_forward;
+decltype(ingot::embedding_backward) embedding_backward;
 }  // namespace cuda
 
 namespace {
@@ -98,14 +98,8 @@ void write_row(T* row, const T* token_row, const T* position_row, int64_t C) {
 
 }  // namespace
 
-void embedding_forward(const Tensor& out, const Tensor& tokens, const Tensor& wte, const Tensor& wpe,
+void embedding_forward(const Tensor& out, const Tensor& tokens, const TableSlice& wte, const Tensor& wpe,
                        int64_t T, int64_t first_position, Stream& stream) {
-  embedding_slice_forward(out, tokens, {.rows = wte, .first = 0, .V = wte.dim(0)}, wpe, T, first_position,
-                          stream);
-}
-
-void embedding_slice_forward(const Tensor& out, const Tensor& tokens, const TableSlice& wte,
-                             const Tensor& wpe, int64_t T, int64_t first_position, Stream& stream) {
   const OpSpan span(stream, "embedding", traffic({out, out, tokens}));
   if (span.plans()) return;
   check_slice(wte, "embedding_forward");
@@ -119,7 +113,7 @@ void embedding_slice_forward(const Tensor& out, const Tensor& tokens, const Tabl
   }
   if constexpr (kHasCuda) {
     if (out.device == Device::kCuda)
-      return cuda::embedding_slice_forward(out, tokens, wte, wpe, T, first_position, stream);
+      return cuda::embedding_forward(out, tokens, wte, wpe, T, first_position, stream);
   }
   const Positions positions{T, first_position};
   with_dtype(out.dtype, __func__, [&]<typename Value>() {
@@ -136,14 +130,8 @@ void embedding_slice_forward(const Tensor& out, const Tensor& tokens, const Tabl
   });
 }
 
-void embedding_backward(const Tensor& d_wte, const Tensor& d_wpe, const Tensor& d_out, const Tensor& tokens,
-                        int64_t T, int64_t first_position, Stream& stream) {
-  embedding_slice_backward({.rows = d_wte, .first = 0, .V = d_wte.dim(0)}, d_wpe, d_out, tokens, T,
-                           first_position, stream);
-}
-
-void embedding_slice_backward(const TableSlice& d_wte, const Tensor& d_wpe, const Tensor& d_out,
-                              const Tensor& tokens, int64_t T, int64_t first_position, Stream& stream) {
+void embedding_backward(const TableSlice& d_wte, const Tensor& d_wpe, const Tensor& d_out,
+                        const Tensor& tokens, int64_t T, int64_t first_position, Stream& stream) {
   const OpSpan span(stream, "embedding", traffic({d_out, d_out, d_out, tokens}));
   if (span.plans()) return;
   check_slice(d_wte, "embedding_backward");
@@ -157,7 +145,7 @@ void embedding_slice_backward(const TableSlice& d_wte, const Tensor& d_wpe, cons
   }
   if constexpr (kHasCuda) {
     if (d_out.device == Device::kCuda)
-      return cuda::embedding_slice_backward(d_wte, d_wpe, d_out, tokens, T, first_position, stream);
+      return cuda::embedding_backward(d_wte, d_wpe, d_out, tokens, T, first_position, stream);
   }
   const Positions positions{T, first_position};
   const int64_t blocks = (C + kBlockColumns - 1) / kBlockColumns;

@@ -173,8 +173,8 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void embedding_slice_forward(const Tensor& out, const Tensor& tokens, const TableSlice& wte,
-                             const Tensor& wpe, int64_t T, int64_t first_position, Stream& stream) {
+void embedding_forward(const Tensor& out, const Tensor& tokens, const TableSlice& wte, const Tensor& wpe,
+                       int64_t T, int64_t first_position, Stream& stream) {
   const char* op = "embedding_forward";
   const int64_t N = out.dim(0), C = out.dim(1);
   const uint32_t length = row_length(N, C, op);
@@ -196,8 +196,8 @@ void embedding_slice_forward(const Tensor& out, const Tensor& tokens, const Tabl
   });
 }
 
-void embedding_slice_backward(const TableSlice& d_wte, const Tensor& d_wpe, const Tensor& d_out,
-                              const Tensor& tokens, int64_t T, int64_t first_position, Stream& stream) {
+void embedding_backward(const TableSlice& d_wte, const Tensor& d_wpe, const Tensor& d_out,
+                        const Tensor& tokens, int64_t T, int64_t first_position, Stream& stream) {
   const char* op = "embedding_backward";
   const int64_t N = d_out.dim(0), C = d_out.dim(1);
   const uint32_t length = row_length(N, C, op);
