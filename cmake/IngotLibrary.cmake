@@ -39,9 +39,9 @@ set(INGOT_KERNEL_CALLERS
     ingot/ops/norm/norm.cpp
     ingot/ops/norm/qk_norm.cpp
     ingot/ops/norm/residual_add.cpp
-    ingot/optim/optimizer_device.cpp
     ingot/optim/rules/all_rules.cpp
     ingot/optim/rules/newton_schulz.cpp
+    ingot/optim/update_sums.cpp
     ingot/parallel/stage_clock.cpp
     ingot/profile/bench_step.cpp
     ingot/run/peak.cpp

@@ -5,17 +5,14 @@
 
 #include "ingot/core/copy.h"
 #include "ingot/core/error.h"
-#include "ingot/core/parallel.h"
 #include "ingot/core/work.h"
 #include "ingot/optim/parameter_groups.h"
 #include "ingot/optim/rules/shared_options.h"
-#include "ingot/optim/sum_of_squares.h"
 
 namespace ingot {
 namespace {
 
-constexpr int64_t kBlockElements = 1 << 15;  // a multiple of 256, the block size of 8-bit states
-constexpr int64_t kShardGranule = 256;       // shards of parameters begin at multiples of this
+constexpr int64_t kShardGranule = 256;  // shards of parameters begin at multiples of this
 
 void check_param(const OptimParam& p) {
   const int64_t n = p.elements();
@@ -43,13 +40,13 @@ void check_param(const OptimParam& p) {
 
 }  // namespace
 
-Optimizer::Group Optimizer::make_group(const OptimizerConfig& config, const GroupConfig* given) {
+Optimizer::Group Optimizer::make_group(const OptimizerConfig& config, const GroupConfig* given,
+                                       Device device) {
   const RuleConfig& rule = given ? given->rule : config.rule;
   const RuleEntry& entry = resolve_rule(rule, config.rule);
   const GivenOptions options = resolve_options(rule, config.rule);
-  Group group{.entry = &entry, .rule = entry.make(options), .device_rule = entry.make_on_device(options)};
+  Group group{.entry = &entry, .rule = entry.make(options, device)};
   group.matrix_rule = dynamic_cast<const MatrixRule*>(group.rule.get());
-  group.device_matrix_rule = dynamic_cast<const DeviceMatrixRule*>(group.device_rule.get());
   group.weight_decay = entry.number(options, kWeightDecay.key);
   group.momentum = entry.momentum(options);
   if (given && given->lr) group.lr_ratio = *given->lr / config.lr;
@@ -58,10 +55,10 @@ Optimizer::Group Optimizer::make_group(const OptimizerConfig& config, const Grou
   return group;
 }
 
-std::vector<Optimizer::Group> Optimizer::make_groups(const OptimizerConfig& config) {
+std::vector<Optimizer::Group> Optimizer::make_groups(const OptimizerConfig& config, Device device) {
   std::vector<Group> groups;
-  for (const GroupConfig& given : config.groups) groups.push_back(make_group(config, &given));
-  groups.push_back(make_group(config, nullptr));
+  for (const GroupConfig& given : config.groups) groups.push_back(make_group(config, &given, device));
+  groups.push_back(make_group(config, nullptr, device));
   MomentumMeaning driven = MomentumMeaning::kBeta1;
   for (const Group& group : groups)
     if (group.entry->momentum_meaning() == MomentumMeaning::kMomentum) driven = MomentumMeaning::kMomentum;
@@ -77,7 +74,7 @@ std::vector<Optimizer::Member> Optimizer::make_members(const OptimizerConfig& co
     check_param(params[i]);
     const size_t group = assigned[i] < 0 ? groups_.size() - 1 : static_cast<size_t>(assigned[i]);
     const RuleNeeds needs = groups_[group].rule->needs(params[i]);
-    members.push_back({{std::move(params[i]), {}}, group, 0, 0, needs, {}, {}});
+    members.push_back({.memory = {std::move(params[i]), {}}, .group = group, .needs = needs});
   }
   return members;
 }
@@ -102,52 +99,36 @@ size_t Optimizer::arena_bytes() const {
   return total;
 }
 
-size_t Optimizer::scratch_bytes(const Member& member) const {
-  if (!is_on_device()) return member.needs.scratch_bytes;
-  return groups_[member.group].device_rule->scratch_bytes(member.memory.param);
-}
-
 size_t Optimizer::scratch_bytes() const {
   size_t most = 0, of_matrices = 0;
   for (const Member& member : members_) {
     size_t& largest = matrix_rule_of(member) ? of_matrices : most;
-    largest = std::max(largest, scratch_bytes(member));
+    largest = std::max(largest, rule_of(member).scratch_bytes(member.memory.param));
   }
-  Arena numbers("numbers plan", arena_.memory());
+  Arena numbers("numbers plan", memory_of(device_));
   for (const auto& counts : number_counts_)
     for (const int64_t n : counts) numbers.alloc(DType::f32, {n});
-  if (!matrices_.empty()) most = std::max(most, of_matrices + comm_.scratch_bytes(arena_.memory()));
+  if (!matrices_.empty()) most = std::max(most, of_matrices + comm_.scratch_bytes(memory_of(device_)));
   return numbers.peak_bytes() + most;
 }
 
 Optimizer::Optimizer(const OptimizerConfig& config, std::vector<OptimParam> params, UpdateComm* comm,
                      Backing backing)
     : ema_(config.ema),
-      groups_(make_groups(config)),
+      device_(params.empty() ? Device::kCpu : params.front().w.device),
+      groups_(make_groups(config, device_)),
       members_(make_members(config, std::move(params))),
       comm_(plan_matrices(comm)),
       number_counts_(count_numbers()),
-      arena_("optimizer", arena_bytes(),
-             memory_of(members_.empty() ? Device::kCpu : members_.front().memory.param.w.device), backing),
-      scratch_("optimizer scratch", scratch_bytes(), arena_.memory(), backing) {
+      arena_("optimizer", arena_bytes(), memory_of(device_), backing),
+      scratch_("optimizer scratch", scratch_bytes(), memory_of(device_), backing) {
+  std::vector<const OptimParam*> all;
   for (size_t i = 0; i < members_.size(); ++i) {
     add_states(i);
-    if (backing == Backing::kMemory) make_blocks(i);
     stats_.push_back({.name = members_[i].memory.param.name});
+    all.push_back(&members_[i].memory.param);
   }
-  steps_.resize(members_.size());
-  if (is_on_device()) plan_on_device(backing);
-}
-
-void Optimizer::make_blocks(size_t i) {
-  Member& member = members_[i];
-  const int64_t n = member.memory.param.elements();
-  member.block_begin = blocks_.size();
-  for (int64_t k = 0; k < n; k += kBlockElements) {
-    if (is_free(member)) free_blocks_.push_back(blocks_.size());
-    blocks_.push_back({.param = i, .range = {k, std::min(k + kBlockElements, n)}});
-  }
-  member.block_end = blocks_.size();
+  sums_ = make_update_sums(std::move(all), device_, backing);
 }
 
 void Optimizer::add_states(size_t i) {
@@ -185,50 +166,25 @@ double Optimizer::grad_norm(Stream& stream) {
   Work work;
   for (const Member& member : members_) work.bytes += static_cast<double>(member.memory.param.g.bytes());
   const OpSpan span(stream, "optimizer", work);
-  if (span.plans()) return 0;
-  if (is_on_device()) return norm_on_device(stream);
-  parallel_for(std::ssize(blocks_), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end; ++b) {
-      Block& block = blocks_[static_cast<size_t>(b)];
-      const OptimParam& param = members_[block.param].memory.param;
-      const int64_t n = std::min(block.range.end, param.counted_elements()) - block.range.begin;
-      block.squares = n > 0 ? sum_of_squares(param.g.as<float>() + block.range.begin, n) : 0;
-    }
-  });
-  double total = 0;
-  for (const Block& block : blocks_) total += block.squares;
-  return std::sqrt(total);
+  return span.plans() ? 0 : sums_->grad_norm(stream);
 }
 
 MomentumRamp Optimizer::configured_momentum(const OptimizerConfig& config) {
-  for (const Group& group : make_groups(config))
+  for (const Group& group : make_groups(config, Device::kCpu))
     if (group.is_momentum_driven) return group.momentum;
   return {};
 }
 
-RuleStep Optimizer::step_of(const Member& member, const StepInputs& inputs, float grad_scale) const {
+RuleStep Optimizer::step_of(const Member& member, const StepInputs& inputs, float grad_scale,
+                            const Tensor& factor) const {
   const Group& group = groups_[member.group];
-  RuleStep step{.lr = inputs.lr * group.lr_ratio, .t = t_, .grad_scale = grad_scale};
+  RuleStep step{.lr = inputs.lr * group.lr_ratio, .t = t_, .grad_scale = grad_scale, .factor = factor};
   if (member.memory.param.is_matrix() || group.decays_vectors) step.weight_decay = group.weight_decay;
   step.wants_totals = inputs.wants_stats;
   step.average_part = t_ == 1 ? 1.0f : static_cast<float>(1 - ema_);
   const bool is_driven = inputs.momentum && group.is_momentum_driven;
   step.momentum = is_driven ? *inputs.momentum : group.momentum.at(t_);
   return step;
-}
-
-void Optimizer::update_block(Block& block) const {
-  const Member& member = members_[block.param];
-  const ParamStep& step = steps_[block.param];
-  block.totals = rule_of(member).update(member.memory, block.range, step.inputs, step.prepared);
-}
-
-void Optimizer::update_param(size_t param) {
-  const std::span<Block> own(blocks_.begin() + static_cast<std::ptrdiff_t>(members_[param].block_begin),
-                             blocks_.begin() + static_cast<std::ptrdiff_t>(members_[param].block_end));
-  parallel_for(std::ssize(own), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end; ++b) update_block(own[static_cast<size_t>(b)]);
-  });
 }
 
 Optimizer::ByTurn<int64_t> Optimizer::count_numbers() const {
@@ -260,13 +216,10 @@ void Optimizer::make_numbers(Stream& stream) {
 }
 
 void Optimizer::measure(size_t param, int turn, Stream& stream) {
-  const Member& member = members_[param];
-  const WorkSpan span(stream, "optimizer", update_work(member));
+  const WorkSpan span(stream, "optimizer", update_work(members_[param]));
   if (span.plans()) return;
-  const RuleStep& step = steps_[param].inputs;
-  if (!is_on_device()) return rule_of(member).measure(member.memory, step, member.numbers, turn);
   const Arena::Mark mark = scratch_.mark();
-  groups_[member.group].device_rule->measure(member.memory, step, member.numbers, turn, scratch_, stream);
+  rule_of(members_[param]).measure(update_of(param), turn, scratch_, stream);
   scratch_.release_to(mark);
 }
 
@@ -281,74 +234,78 @@ void Optimizer::share_numbers(Stream& stream) {
   }
 }
 
-void Optimizer::begin_step(const StepInputs& inputs, float grad_scale) {
-  INGOT_CHECK(!inputs.momentum || (*inputs.momentum >= 0 && *inputs.momentum < 1),
-              "Optimizer::step: momentum must lie in [0, 1), got {}", inputs.momentum.value_or(0));
-  ++t_;
-  for (size_t i = 0; i < members_.size(); ++i) steps_[i].inputs = step_of(members_[i], inputs, grad_scale);
-}
-
 // The update reads and writes weights, gradients (which it may zero) and states, and writes the compute copy.
-Work Optimizer::update_work(const Member& member) {
+Work Optimizer::update_work(const Member& member, const Tensor& direction) {
   const OptimParam& param = member.memory.param;
   Work work = traffic({param.w, param.w, param.tail, param.tail, param.g, param.keeps_g ? Tensor{} : param.g,
-                       param.compute, member.memory.average, member.memory.average});
+                       param.compute, member.memory.average, member.memory.average, direction});
   for (const Tensor& state : member.memory.state) work.bytes += 2 * static_cast<double>(state.bytes());
   return work;
 }
 
-// Updates the parameters whose rule needs no preparation.
+ParamUpdate Optimizer::update_of(size_t param, const Tensor& direction) const {
+  const Member& member = members_[param];
+  ParamUpdate update{
+      .p = member.memory, .step = member.step, .numbers = member.numbers, .direction = direction};
+  sums_->place_totals(update, param);
+  return update;
+}
+
 void Optimizer::update_free(Stream& stream) {
   Work work;
   for (const Member& member : members_)
     if (is_free(member)) work.bytes += update_work(member).bytes;
   const WorkSpan span(stream, "optimizer", work);
   if (span.plans()) return;
-  parallel_for(std::ssize(free_blocks_), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) update_block(blocks_[free_blocks_[static_cast<size_t>(i)]]);
-  });
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    std::vector<ParamUpdate> updates;
+    for (size_t i = 0; i < members_.size(); ++i)
+      if (members_[i].group == group && is_free(members_[i])) updates.push_back(update_of(i));
+    if (!updates.empty()) groups_[group].rule->update(updates, scratch_, stream);
+  }
+}
+
+void Optimizer::update_param(size_t param, const Tensor& direction, Stream& stream) {
+  const WorkSpan span(stream, "optimizer", update_work(members_[param], direction));
+  if (span.plans()) return;
+  const ParamUpdate update = update_of(param, direction);
+  const Arena::Mark mark = scratch_.mark();
+  rule_of(members_[param]).update({&update, 1}, scratch_, stream);
+  scratch_.release_to(mark);
 }
 
 void Optimizer::step(const StepInputs& inputs, float grad_scale, Stream& stream) {
-  const Span span(stream.trace, "optimizer");
-  begin_step(inputs, grad_scale);
-  if (is_on_device() && stream.backing == Backing::kMemory)
-    return update_on_device(inputs.wants_stats, stream);
-  update_free(stream);
-  share_numbers(stream);
-  for (size_t i = 0; i < members_.size(); ++i) {
-    const Member& member = members_[i];
-    if (!member.needs.is_whole) continue;
-    const WorkSpan work(stream, "optimizer", update_work(member));
-    if (work.plans()) continue;
-    const Arena::Mark mark = scratch_.mark();
-    steps_[i].prepared = rule_of(member).prepare(member.memory, steps_[i].inputs, member.numbers, scratch_);
-    update_param(i);
-    scratch_.release_to(mark);
-  }
-  if (!matrices_.empty()) update_matrices(stream);
-  scratch_.release_to(0);
-  finish_step(inputs.wants_stats);
+  make_step(inputs, grad_scale, {}, stream);
 }
 
-// Adds the blocks' totals in order of the blocks, so the sums do not depend on which thread computed them.
-void Optimizer::finish_step(bool wants_stats) {
-  non_finite_ = 0;
-  for (const Block& block : blocks_) non_finite_ += block.totals.non_finite;
-  if (!wants_stats) return;
+void Optimizer::step_by_factor(const StepInputs& inputs, const Tensor& factor, Stream& stream) {
+  INGOT_CHECK(device_ == Device::kCuda && !inputs.wants_stats,
+              "Optimizer::step_by_factor: not on a device, or stats");
+  make_step(inputs, 1, factor, stream);
+}
+
+void Optimizer::make_step(const StepInputs& inputs, float grad_scale, const Tensor& factor, Stream& stream) {
+  const Span span(stream.trace, "optimizer");
+  INGOT_CHECK(!inputs.momentum || (*inputs.momentum >= 0 && *inputs.momentum < 1),
+              "Optimizer::step: momentum must lie in [0, 1), got {}", inputs.momentum.value_or(0));
+  ++t_;
+  for (Member& member : members_) member.step = step_of(member, inputs, grad_scale, factor);
+  update_free(stream);
+  share_numbers(stream);
+  for (size_t i = 0; i < members_.size(); ++i)
+    if (members_[i].needs.is_whole) update_param(i, {}, stream);
+  if (!matrices_.empty()) update_matrices(stream);
+  scratch_.release_to(0);
+  if (inputs.wants_stats && stream.backing == Backing::kMemory) read_stats(stream);
+}
+
+void Optimizer::read_stats(Stream& stream) {
+  const std::vector<RangeTotals> totals = sums_->totals(stream);
   for (size_t i = 0; i < members_.size(); ++i) {
-    RangeTotals sum;
-    for (size_t b = members_[i].block_begin; b < members_[i].block_end; ++b) {
-      const RangeTotals& totals = blocks_[b].totals;
-      sum.weight_squares += totals.weight_squares;
-      sum.grad_squares += totals.grad_squares;
-      sum.update_squares += totals.update_squares;
-      sum.update_dot_weight += totals.update_dot_weight;
-    }
-    stats_[i].weight_norm = std::sqrt(sum.weight_squares);
-    stats_[i].grad_norm = std::sqrt(sum.grad_squares);
-    stats_[i].update_norm = std::sqrt(sum.update_squares);
-    stats_[i].update_dot_weight = sum.update_dot_weight;
+    stats_[i].weight_norm = std::sqrt(totals[i].weight_squares);
+    stats_[i].grad_norm = std::sqrt(totals[i].grad_squares);
+    stats_[i].update_norm = std::sqrt(totals[i].update_squares);
+    stats_[i].update_dot_weight = totals[i].update_dot_weight;
   }
 }
 

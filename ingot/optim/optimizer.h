@@ -18,6 +18,7 @@
 #include "ingot/optim/rule.h"
 #include "ingot/optim/rules/all_rules.h"
 #include "ingot/optim/update_comm.h"
+#include "ingot/optim/update_sums.h"
 
 namespace ingot {
 
@@ -63,7 +64,7 @@ class Optimizer {
   // squares_on_device computes the sums of squares for the norm, and step_by_factor updates with a factor
   // (1) f32 on the device, or not at all if it is NaN (RuleStep::factor). REQUIRES: the parameters are on
   // a device; no stats.
-  Tensor squares_on_device(Stream& stream);
+  Tensor squares_on_device(Stream& stream) { return sums_->squares(stream); }
   void step_by_factor(const StepInputs& inputs, const Tensor& factor, Stream& stream);
 
   // Statistics of the last step that wanted them, in order of the parameters; zeros before that.
@@ -71,7 +72,7 @@ class Optimizer {
   // Number of non-finite gradients in the last step that a rule skipped, leaving weight and state
   // unchanged. Only AdamW with 8-bit states does so, since one such value would spoil the 255 others of
   // its block. Other rules let them through into the weights.
-  int64_t non_finite_gradients() const { return non_finite_; }
+  int64_t non_finite_gradients() const { return sums_->non_finite(); }
 
   // ReplicaScope names the other ranks that hold the same values of a state: none, those with the same shard
   // of the parameter, or all with any shard of it.
@@ -115,9 +116,7 @@ class Optimizer {
   struct Group {
     const RuleEntry* entry = nullptr;
     std::unique_ptr<UpdateRule> rule;
-    std::unique_ptr<DeviceRule> device_rule;
-    const MatrixRule* matrix_rule = nullptr;               // `rule`, if it is one
-    const DeviceMatrixRule* device_matrix_rule = nullptr;  // `device_rule`, if it is one
+    const MatrixRule* matrix_rule = nullptr;  // `rule`, if it is one
     double weight_decay = 0;
     MomentumRamp momentum = {};
     double lr_ratio = 1;              // ratio to the base learning rate
@@ -127,81 +126,49 @@ class Optimizer {
   struct Member {
     ParamState memory;
     size_t group;
-    size_t block_begin, block_end;
     RuleNeeds needs;
-    UpdateComm::Keeps keeps;  // for a matrix
-    SharedNumbers numbers;    // numbers of the current step
-  };
-  // A range of one parameter that a thread updates at a time.
-  struct Block {
-    size_t param;
-    Range range;
-    RangeTotals totals = {};  // the current step's
-    double squares = 0;       // sum of the squared gradients, for the norm
+    UpdateComm::Keeps keeps = {};  // for a matrix
+    // Those of the current step:
+    RuleStep step = {};
+    SharedNumbers numbers = {};
   };
   // Numbers that ranks combine, by [takes_maxima][turn].
   template <typename T>
   using ByTurn = std::array<std::array<T, 2>, 2>;
-  // ParamStep holds a parameter's data of the current step.
-  struct ParamStep {
-    RuleStep inputs;
-    Prepared prepared;
-  };
   class MatrixUpdates;  // the steps of the matrix rules' updates, which comm_ orders
 
-  static Group make_group(const OptimizerConfig& config, const GroupConfig* given);
-  static std::vector<Group> make_groups(const OptimizerConfig& config);
+  static Group make_group(const OptimizerConfig& config, const GroupConfig* given, Device device);
+  static std::vector<Group> make_groups(const OptimizerConfig& config, Device device);
   std::vector<Member> make_members(const OptimizerConfig& config, std::vector<OptimParam> params) const;
   // For matrix rules (optim/optimizer_matrices.cpp):
   UpdateComm& plan_matrices(UpdateComm* comm);
   void update_matrices(Stream& stream);
   const UpdateRule& rule_of(const Member& member) const { return *groups_[member.group].rule; }
   const MatrixRule* matrix_rule_of(const Member& member) const { return groups_[member.group].matrix_rule; }
-  // True if the rule needs no preparation before it can update any element.
+  // True if the rule can update any element at any time.
   bool is_free(const Member& member) const { return !member.needs.is_whole && !matrix_rule_of(member); }
-  static Work update_work(const Member& member);
+  // direction: what the update reads in addition, or writes; or empty.
+  static Work update_work(const Member& member, const Tensor& direction = {});
   // The state of a member on this rank; that of a matrix may be on another rank.
   std::vector<StateSpec> kept_state(const Member& member) const;
   size_t arena_bytes() const;
-  size_t scratch_bytes(const Member& member) const;  // what its rule needs
   size_t scratch_bytes() const;
-  RuleStep step_of(const Member& member, const StepInputs& inputs, float grad_scale) const;
-  void begin_step(const StepInputs& inputs, float grad_scale);
   void add_states(size_t param);
-  void make_blocks(size_t param);
-  void update_block(Block& block) const;
-  void update_param(size_t param);
+  RuleStep step_of(const Member& member, const StepInputs& inputs, float grad_scale,
+                   const Tensor& factor) const;
+  void make_step(const StepInputs& inputs, float grad_scale, const Tensor& factor, Stream& stream);
   ByTurn<int64_t> count_numbers() const;
   bool has_numbers() const;  // true if ranks combine any
   void make_numbers(Stream& stream);
   void measure(size_t param, int turn, Stream& stream);
   void share_numbers(Stream& stream);
+  ParamUpdate update_of(size_t param, const Tensor& direction = {}) const;
   void update_free(Stream& stream);
-  void finish_step(bool wants_stats);
-  // On a CUDA device (optim/optimizer_device.cpp):
-  bool is_on_device() const { return arena_.memory() == Memory::kDevice; }
-  void plan_on_device(Backing backing);
-  double norm_on_device(Stream& stream);
-  void update_on_device(bool wants_stats, Stream& stream);
-  void update_on_device(size_t param, Stream& stream);
-  void update_free_on_device(Stream& stream);
-  Tensor wanted_totals(size_t param) const;
-  void read_totals(Stream& stream);
-
-  // OnDevice holds the memory that a device needs in addition to the state and the scratch.
-  struct OnDevice {
-    Arena memory, pinned;
-    Tensor ranges = {}, host_ranges = {};    // the gradients'; (params, sizeof(SquareRange)) u8
-    Tensor squares = {}, host_squares = {};  // (kSquareParts) f32
-    Tensor totals = {}, host_totals = {};    // totals, 4 f32 per row
-    std::vector<int64_t> first_row = {};     // where a parameter's totals begin
-    int64_t longest = 0;                     // elements of the longest parameter
-    bool has_ranges = false;                 // true once ranges have been copied to the device
-
-    Tensor totals_of(size_t param) const;
-  };
+  void update_param(size_t param, const Tensor& direction, Stream& stream);
+  void read_stats(Stream& stream);
 
   double ema_;
+  Device device_;              // of the parameters
   std::vector<Group> groups_;  // the base group is the last
   std::vector<Member> members_;
   std::vector<size_t> matrices_;  // members of matrix rules; their indices here are the tasks
@@ -210,14 +177,10 @@ class Optimizer {
   ByTurn<int64_t> number_counts_;  // how many numbers ranks combine
   Arena arena_, scratch_;
   std::vector<State> states_;
-  std::vector<Block> blocks_;
-  std::vector<size_t> free_blocks_;  // blocks whose rule needs no preparation
-  ByTurn<Tensor> numbers_;           // what all members use in the current step
-  std::vector<ParamStep> steps_;     // per parameter
+  std::unique_ptr<UpdateSums> sums_;
+  ByTurn<Tensor> numbers_;  // what all members use in the current step
   std::vector<ParamStats> stats_;
-  int64_t non_finite_ = 0;
   int64_t t_ = 0;
-  std::optional<OnDevice> on_device_;
 };
 
 }  // namespace ingot

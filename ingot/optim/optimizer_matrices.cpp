@@ -36,55 +36,27 @@ class Optimizer::MatrixUpdates final : public MatrixWork {
   MatrixUpdates(Optimizer& optimizer, Stream& stream) : optimizer_(optimizer), stream_(stream) {}
 
   void prepare(size_t task, const Tensor& u) override {
-    const size_t param = optimizer_.matrices_[task];
-    const WorkSpan span(stream_, "momentum", moved(param, u));
-    if (span.plans()) return;
-    const RuleStep& step = optimizer_.steps_[param].inputs;
-    if (const DeviceMatrixRule* there = device_rule_of(param))
-      there->move_momentum(memory_of(param), step, u, stream_);
-    else
-      rule_of(param).move_momentum(memory_of(param), step, u);
+    const Member& member = member_of(task);
+    const WorkSpan span(stream_, "momentum", update_work(member, u));
+    if (!span.plans()) rule_of(task).move_momentum(member.memory, member.step, u, stream_);
   }
   void compute(size_t task, const Tensor& u) override {
-    const size_t param = optimizer_.matrices_[task];
+    const Member& member = member_of(task);
     const WorkSpan span(
         stream_, "newton-schulz",
-        {.flops = rule_of(param).flops(memory_of(param).param), .bytes = 0, .dtype = DType::bf16});
+        {.flops = rule_of(task).flops(member.memory.param), .bytes = 0, .dtype = DType::bf16});
     if (span.plans()) return;
     WorkLog* const log = std::exchange(stream_.work, nullptr);  // the products are in the flops above
-    if (const DeviceMatrixRule* there = device_rule_of(param))
-      there->orthogonalise(memory_of(param), optimizer_.steps_[param].inputs, u, optimizer_.scratch_,
-                           stream_);
-    else
-      rule_of(param).orthogonalise(memory_of(param), u, optimizer_.scratch_, stream_);
+    rule_of(task).orthogonalise(member.memory, member.step, u, optimizer_.scratch_, stream_);
     stream_.work = log;
   }
   void apply(size_t task, const Tensor& direction) override {
-    const size_t param = optimizer_.matrices_[task];
-    const WorkSpan span(stream_, "optimizer", moved(param, direction));
-    if (span.plans()) return;
-    optimizer_.steps_[param].prepared.direction = direction;
-    if (optimizer_.is_on_device())
-      optimizer_.update_on_device(param, stream_);
-    else
-      optimizer_.update_param(param);
+    optimizer_.update_param(optimizer_.matrices_[task], direction, stream_);
   }
 
  private:
-  Work moved(size_t param, const Tensor& direction) const {
-    Work work = update_work(optimizer_.members_[param]);
-    work.bytes += static_cast<double>(direction.bytes());
-    return work;
-  }
-  const ParamState& memory_of(size_t param) const { return optimizer_.members_[param].memory; }
-  const MatrixRule& rule_of(size_t param) const {
-    return *optimizer_.matrix_rule_of(optimizer_.members_[param]);
-  }
-  // Returns null on the CPU.
-  const DeviceMatrixRule* device_rule_of(size_t param) const {
-    const Group& group = optimizer_.groups_[optimizer_.members_[param].group];
-    return optimizer_.is_on_device() ? group.device_matrix_rule : nullptr;
-  }
+  const Member& member_of(size_t task) const { return optimizer_.members_[optimizer_.matrices_[task]]; }
+  const MatrixRule& rule_of(size_t task) const { return *optimizer_.matrix_rule_of(member_of(task)); }
 
   Optimizer& optimizer_;
   Stream& stream_;

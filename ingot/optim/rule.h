@@ -1,7 +1,7 @@
 // The interfaces of an update rule. The optimizer (optim/optimizer.h) handles parameters, groups and
 // memory; a rule computes how the elements of one parameter move. It declares the state it needs and
-// stores none itself. An UpdateRule works on the CPU; a MatrixRule is one that needs the whole matrix; a
-// DeviceRule makes the same update on a CUDA device.
+// stores none itself. An UpdateRule moves each element for itself; a MatrixRule needs the whole matrix. The
+// object of a rule works on one device, which the table of rules chose (optim/rules/all_rules.h).
 #pragma once
 
 #include <array>
@@ -92,6 +92,9 @@ struct ParamState {
   Tensor average = {};  // (n) f32, the moving average of w; or empty
 };
 
+// The elements that an update on the CPU moves at a time; a multiple of 256, the block size of 8-bit states.
+inline constexpr int64_t kRangeElements = 1 << 15;
+
 // Sums over a range of elements; the squares and the product are set only if the step wants totals.
 struct RangeTotals {
   double weight_squares = 0;     // sum of w^2 before the update
@@ -104,105 +107,60 @@ struct RangeTotals {
 // The combined numbers (shared[0]) and (shared[1]) f32; empty before their turn.
 using SharedNumbers = std::array<Tensor, 2>;
 
-// Results about a whole parameter that a rule computes before it updates elements.
-struct Prepared {
-  Tensor direction;  // (n) f32 or bf16; for matrix rules
-  Tensor before;     // f32, the previous state; for 8-bit rules on scattered shards
-  double factor = 0;
-  double divisor = 1;
-  SharedNumbers numbers = {};  // the combined numbers, which an update on a device reads itself
+// ParamUpdate is one parameter in one step.
+struct ParamUpdate {
+  const ParamState& p;
+  const RuleStep& step;
+  const SharedNumbers& numbers;
+  Tensor direction = {};  // (n) f32 or bf16; for matrix rules
+  // Here the update writes its totals; both are empty if they are not wanted. `totals` has one for each
+  // kRangeElements elements and is for the CPU; device_totals is for a CUDA device (optim/cuda_update.h).
+  std::span<RangeTotals> totals = {};
+  Tensor device_totals = {};
 };
 
-// RuleNeeds lists the steps and the memory that a rule needs before it can update a parameter.
+// RuleNeeds says what a rule needs before it can update a parameter.
 struct RuleNeeds {
-  bool is_whole = false;     // prepare must run on all elements of this rank first
-  size_t scratch_bytes = 0;  // what prepare needs, or a matrix rule's orthogonalise
+  // True if the update needs combined numbers, or sums over this rank's elements, before it moves the first.
+  bool is_whole = false;
   // For a shard: how many numbers the ranks that hold shards of the parameter combine, in each of two turns.
   std::array<int64_t, 2> shared{};
   bool takes_maxima = false;  // they combine by maximum; otherwise by sum
 };
 
+// On a CUDA device all tensors are there, and the host does not wait for it. If the step's factor is NaN, the
+// state stays as it is, and what measure, move_momentum and orthogonalise write has no meaning.
 class UpdateRule {
  public:
   virtual ~UpdateRule() = default;
 
   virtual std::vector<StateSpec> state(const OptimParam& param) const = 0;
   virtual RuleNeeds needs([[maybe_unused]] const OptimParam& param) const { return {}; }
+  // The scratch that any one of the functions below needs for the parameter.
+  virtual size_t scratch_bytes([[maybe_unused]] const OptimParam& param) const { return 0; }
   // Called for turn 0, then 1, if needs().shared asks for numbers. numbers[turn] is zero on entry; the
   // rule fills it with this rank's contribution. May change the state.
-  virtual void measure([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleStep& step,
-                       [[maybe_unused]] const SharedNumbers& numbers, [[maybe_unused]] int turn) const {}
-  // Called from the thread that drives the stream. May change the state. The scratch that it allocates
-  // stays allocated until the parameter is updated.
-  virtual Prepared prepare([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleStep& step,
-                           [[maybe_unused]] const SharedNumbers& numbers,
-                           [[maybe_unused]] Arena& scratch) const {
-    return {};
-  }
-  // Updates the elements of a range. Called from any thread, for disjoint ranges that begin at a multiple
-  // of 256. Each element, or each block of 256, is updated independently, so the result does not depend on
-  // the number of threads.
-  virtual RangeTotals update(const ParamState& p, Range range, const RuleStep& step,
-                             const Prepared& prepared) const = 0;
+  virtual void measure([[maybe_unused]] const ParamUpdate& update, [[maybe_unused]] int turn,
+                       [[maybe_unused]] Arena& scratch, [[maybe_unused]] Stream& stream) const {}
+  // Updates parameters: one if its needs say is_whole or if the rule is a MatrixRule, else any number. The
+  // result does not depend on the number of threads. The caller releases the scratch.
+  virtual void update(std::span<const ParamUpdate> updates, Arena& scratch, Stream& stream) const = 0;
 };
 
 // A rule that moves a matrix along a direction that depends on all of its elements. The ranks that hold
 // shards of the matrix bring their inputs together, one of them computes the direction, and each moves its
-// own elements (optim/update_comm.h). update finds the direction in Prepared; measure and prepare are not
-// called.
+// own elements (optim/update_comm.h). update finds the direction in ParamUpdate; measure is not called.
 class MatrixRule : public UpdateRule {
  public:
   // Updates the momentum and sets u (n) f32, the input of the direction, for a shard or the whole parameter.
-  virtual void move_momentum(const ParamState& p, const RuleStep& step, const Tensor& u) const = 0;
-  // Turns u (R, C) f32, the input of the whole matrix, into the direction. May change the state whose scope
-  // is kWhole.
-  virtual void orthogonalise(const ParamState& p, const Tensor& u, Arena& scratch, Stream& stream) const = 0;
-  // Number of multiplications and additions of orthogonalise.
-  virtual double flops(const OptimParam& param) const = 0;
-};
-
-// DeviceUpdate holds the arguments of DeviceRule::update for one parameter. totals: those of
-// optim/cuda_update.h, or empty.
-struct DeviceUpdate {
-  const ParamState& p;
-  const RuleStep& step;
-  Tensor totals;
-};
-
-// Updates parameters and shards on a CUDA device; the host does not wait for the device. All tensors are on
-// the device, and scratch has scratch_bytes.
-class DeviceRule {
- public:
-  virtual ~DeviceRule() = default;
-
-  // As UpdateRule::measure. If the step's factor is NaN, the state stays as it is, and the numbers have no
-  // meaning.
-  virtual void measure([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleStep& step,
-                       [[maybe_unused]] const SharedNumbers& numbers, [[maybe_unused]] int turn,
-                       [[maybe_unused]] Arena& scratch, [[maybe_unused]] Stream& stream) const {}
-  // prepared has the direction of a matrix rule, or the combined numbers, and nothing else; totals are those
-  // of optim/cuda_update.h, or empty.
-  virtual void update(const ParamState& p, const RuleStep& step, const Prepared& prepared,
-                      const Tensor& totals, Arena& scratch, Stream& stream) const = 0;
-  // Updates several parameters that need no preparation (RuleNeeds), by fewer launches if the rule can.
-  virtual void update_all(std::span<const DeviceUpdate> updates, Arena& scratch, Stream& stream) const {
-    for (const DeviceUpdate& u : updates) {
-      const Arena::Mark mark = scratch.mark();
-      update(u.p, u.step, {}, u.totals, scratch, stream);
-      scratch.release_to(mark);
-    }
-  }
-  virtual size_t scratch_bytes(const OptimParam& param) const = 0;
-};
-
-// The functions of a MatrixRule on a CUDA device. scratch_bytes is what orthogonalise needs; update needs
-// none. If the step's factor is NaN, the state stays as it is, and u and the direction have no meaning.
-class DeviceMatrixRule : public DeviceRule {
- public:
   virtual void move_momentum(const ParamState& p, const RuleStep& step, const Tensor& u,
                              Stream& stream) const = 0;
+  // Turns u (R, C) f32, the input of the whole matrix, into the direction. May change the state whose scope
+  // is kWhole.
   virtual void orthogonalise(const ParamState& p, const RuleStep& step, const Tensor& u, Arena& scratch,
                              Stream& stream) const = 0;
+  // Number of multiplications and additions of orthogonalise.
+  virtual double flops(const OptimParam& param) const = 0;
 };
 
 }  // namespace ingot

@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
+#include <vector>
 
 #include "ingot/core/float16.h"
+#include "ingot/core/parallel.h"
 #include "ingot/ops/bf16_tail.h"
 #include "ingot/optim/rule.h"
 #include "ingot/optim/stochastic_rounding.h"
@@ -102,6 +105,28 @@ RangeTotals for_each_run(const ParamState& state, Range range, const RuleStep& s
     store_weights(p, i, n, w, step.t);
   }
   return totals;
+}
+
+// Calls move(update, range) for every range of kRangeElements elements of the parameters, in all threads, and
+// keeps the RangeTotals that it returns. Each element, or each block of 256, is updated independently, so the
+// result does not depend on the number of threads.
+template <typename Move>
+void update_ranges(std::span<const ParamUpdate> updates, const Move& move) {
+  std::vector<int64_t> first{0};  // of each parameter's ranges, and the number of all
+  for (const ParamUpdate& update : updates)
+    first.push_back(first.back() + (update.p.param.elements() + kRangeElements - 1) / kRangeElements);
+  parallel_for(first.back(), 1, [&](int64_t begin, int64_t end) {
+    size_t i = 0;
+    for (int64_t k = begin; k < end; ++k) {
+      while (k >= first[i + 1]) ++i;
+      const ParamUpdate& update = updates[i];
+      const auto own = static_cast<size_t>(k - first[i]);
+      const int64_t at = (k - first[i]) * kRangeElements;
+      const Range range{at, std::min(at + kRangeElements, update.p.param.elements())};
+      const RangeTotals totals = move(update, range);
+      if (!update.totals.empty()) update.totals[own] = totals;
+    }
+  });
 }
 
 }  // namespace ingot

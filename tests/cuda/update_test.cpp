@@ -67,7 +67,7 @@ class Twin : protected OnCuda {
                   .t = 3,
                   .grad_scale = 0.5f * clip,
                   .average_part = 0.25f};
-    ElementwiseRule<Rule>(options).update(host_, {0, n_}, step, {});
+    ElementwiseRule<Rule>(options).update_range(host_, {0, n_}, step);
     step.grad_scale = 0.5f;
     Buffer factor(DType::f32, {1});
     assign(factor, {static_cast<double>(clip)});
@@ -98,7 +98,7 @@ class Twin : protected OnCuda {
   void expect_equal_totals(int64_t n) {
     const typename Rule::Options options;
     const RuleStep step{.lr = 0.01, .momentum = 0.9, .t = 3, .grad_scale = 0.5f, .wants_totals = true};
-    const RangeTotals want = ElementwiseRule<Rule>(options).update(host_, {0, n}, step, {});
+    const RangeTotals want = ElementwiseRule<Rule>(options).update_range(host_, {0, n}, step);
     const OnDevice totals = result(DType::f32, {cuda::update_blocks(n), 4});
     cuda::update_elementwise(there_, Rule(options, step), step, totals, stream);
     const std::vector<double> got = to_doubles(totals.to_host());
@@ -225,7 +225,9 @@ TEST(CudaAdamW8bit, UpdatesWeightsAndCodesAsOnTheCpu) {
   Stream stream = cuda::make_stream();
   constexpr int64_t n = 5000, kBlocks = (n + 255) / 256;
   const AdamW8bit::Options options;
-  const AdamW8bit rule(options);
+  const AdamW8bit on_cpu(options);
+  const std::unique_ptr<UpdateRule> on_device = AdamW8bit::make_on_device(options);
+  const SharedNumbers none;
   Arena scratch("scratch", Memory::kDevice);
   ParamState host, there;
   host.param.name = "w";
@@ -249,8 +251,10 @@ TEST(CudaAdamW8bit, UpdatesWeightsAndCodesAsOnTheCpu) {
     there.param.g = g_there;
     host.param.keeps_g = there.param.keeps_g = t == 3;
     const RuleStep step{.lr = 0.01, .weight_decay = 0.1, .momentum = 0.9, .t = t, .grad_scale = 0.5f};
-    rule.update(host, {0, n}, step, {});
-    AdamW8bit::update_on_device(there, options, step, {}, {}, scratch, stream);
+    const ParamUpdate of_host{.p = host, .step = step, .numbers = none},
+        of_there{.p = there, .step = step, .numbers = none};
+    on_cpu.update({&of_host, 1}, scratch, stream);
+    on_device->update({&of_there, 1}, scratch, stream);
     if (t == 3)
       expect_close(g_there.to_host(), to_doubles(g), 0, "a gradient that is kept");
     else

@@ -194,9 +194,14 @@ RuleNeeds Adafactor::needs(const OptimParam& param) const {
   if (param.is_shard())
     return {.is_whole = true,
             .shared = {1 + (param.is_matrix() ? param.logical[0] + param.logical[1] : 0), 1}};
+  return {.is_whole = true};
+}
+
+size_t Adafactor::scratch_bytes(const OptimParam& param) const {
+  if (param.is_shard()) return 0;
   Arena arena("adafactor plan");
   const StripSums sums(Strips(param.shape), param.is_matrix(), arena);
-  return {.is_whole = true, .scratch_bytes = arena.peak_bytes()};
+  return arena.peak_bytes();
 }
 
 double Adafactor::divisor(const ParamState& p) const {
@@ -207,8 +212,7 @@ double Adafactor::divisor(const ParamState& p) const {
   return std::max(sum / static_cast<double>(R), options_.eps);
 }
 
-double Adafactor::factor(const OptimParam& param, const RuleStep& step, double weights,
-                         double updates) const {
+double Adafactor::rate(const OptimParam& param, const RuleStep& step, double weights, double updates) const {
   const double t = static_cast<double>(step.t), n = static_cast<double>(param.whole_elements());
   const double weight_rms = std::sqrt(weights / n), update_rms = std::sqrt(updates / n);
   const double alpha = options_.relative_step
@@ -217,8 +221,10 @@ double Adafactor::factor(const OptimParam& param, const RuleStep& step, double w
   return alpha / std::max(1.0, update_rms / options_.update_clip);
 }
 
-void Adafactor::measure(const ParamState& p, const RuleStep& step, const SharedNumbers& numbers,
-                        int turn) const {
+void Adafactor::measure(const ParamUpdate& update, int turn, Arena& /*scratch*/, Stream& /*stream*/) const {
+  const ParamState& p = update.p;
+  const RuleStep& step = update.step;
+  const SharedNumbers& numbers = update.numbers;
   const OptimParam& param = p.param;
   const int64_t n = param.elements(), R = param.logical[0], C = param.columns();
   float* first = numbers[0].as<float>();
@@ -245,15 +251,14 @@ void Adafactor::measure(const ParamState& p, const RuleStep& step, const SharedN
   }
 }
 
-Prepared Adafactor::prepare(const ParamState& p, const RuleStep& step, const SharedNumbers& numbers,
-                            Arena& scratch) const {
-  Prepared prepared;
+Adafactor::Factors Adafactor::prepare(const ParamUpdate& update, Arena& scratch) const {
+  const ParamState& p = update.p;
+  const RuleStep& step = update.step;
   if (p.param.is_shard()) {
-    prepared.divisor = divisor(p);
-    prepared.factor =
-        factor(p.param, step, static_cast<double>(numbers[0].as<float>()[numbers[0].elements() - 1]),
-               static_cast<double>(numbers[1].as<float>()[0]));
-    return prepared;
+    const Tensor &first = update.numbers[0], &second = update.numbers[1];
+    return {rate(p.param, step, static_cast<double>(first.as<float>()[first.elements() - 1]),
+                 static_cast<double>(second.as<float>()[0])),
+            divisor(p)};
   }
   const Strips strips(p.param.shape);
   const StripSums sums(strips, p.param.is_matrix(), scratch);
@@ -261,25 +266,26 @@ Prepared Adafactor::prepare(const ParamState& p, const RuleStep& step, const Sha
     move_matrix_state(p, step, decay_of(step), strips, sums);
   else
     move_vector_state(p, step, strips, sums);
-  prepared.divisor = divisor(p);
+  const double by = divisor(p);
   parallel_for(strips.count, 1, [&](int64_t begin, int64_t end) {
     for (int64_t s = begin; s < end; ++s)
       sums.updates[s] =
           update_squares(p, strips.range(s).begin * strips.columns, strips.range(s).end * strips.columns,
-                         step.grad_scale, static_cast<float>(prepared.divisor), smallest());
+                         step.grad_scale, static_cast<float>(by), smallest());
   });
-  prepared.factor =
-      factor(p.param, step, in_order(sums.weights, strips.count), in_order(sums.updates, strips.count));
-  return prepared;
+  return {rate(p.param, step, in_order(sums.weights, strips.count), in_order(sums.updates, strips.count)),
+          by};
 }
 
-RangeTotals Adafactor::update(const ParamState& p, Range range, const RuleStep& step,
-                              const Prepared& prepared) const {
-  const auto decay = static_cast<float>(1 - step.lr * step.weight_decay);
-  const auto factor = static_cast<float>(prepared.factor), divisor = static_cast<float>(prepared.divisor);
-  return for_each_run(p, range, step, [&](float* w, const float* /*g*/, int64_t i, int64_t n) {
-    for_each_update(p, i, n, step.grad_scale, divisor, smallest(),
-                    [&](int64_t j, float update) { w[j] = w[j] * decay - factor * update; });
+void Adafactor::update(std::span<const ParamUpdate> updates, Arena& scratch, Stream& /*stream*/) const {
+  const Factors factors = prepare(updates.front(), scratch);
+  update_ranges(updates, [&](const ParamUpdate& u, Range range) {
+    const auto decay = static_cast<float>(1 - u.step.lr * u.step.weight_decay);
+    const auto rate = static_cast<float>(factors.rate), divisor = static_cast<float>(factors.divisor);
+    return for_each_run(u.p, range, u.step, [&](float* w, const float* /*g*/, int64_t i, int64_t n) {
+      for_each_update(u.p, i, n, u.step.grad_scale, divisor, smallest(),
+                      [&](int64_t j, float update) { w[j] = w[j] * decay - rate * update; });
+    });
   });
 }
 

@@ -11,12 +11,14 @@
 // holds all of row and col. State: row (R), col (C) of a matrix; v (n) of a vector.
 #pragma once
 
+#include <memory>
+
 #include "ingot/optim/rule.h"
 #include "ingot/optim/rules/shared_options.h"
 
 namespace ingot {
 
-class Adafactor final : public UpdateRule {
+class Adafactor : public UpdateRule {
  public:
   static constexpr const char* kName = "adafactor";
   struct Options {
@@ -40,32 +42,30 @@ class Adafactor final : public UpdateRule {
 
   std::vector<StateSpec> state(const OptimParam& param) const override;
   RuleNeeds needs(const OptimParam& param) const override;
+  size_t scratch_bytes(const OptimParam& param) const override;
   // For a shard. Turn 0 sums g'^2 by row (R) and by column (C), and w^2; turn 1 updates row and
   // col, and sums U^2.
-  void measure(const ParamState& p, const RuleStep& step, const SharedNumbers& numbers,
-               int turn) const override;
-  // Updates the state if the parameter is whole. factor is alpha / max(1, RMS(U) / update_clip), divisor
-  // max(mean(row), eps).
-  Prepared prepare(const ParamState& p, const RuleStep& step, const SharedNumbers& numbers,
-                   Arena& scratch) const override;
-  RangeTotals update(const ParamState& p, Range range, const RuleStep& step,
-                     const Prepared& prepared) const override;
+  void measure(const ParamUpdate& update, int turn, Arena& scratch, Stream& stream) const override;
+  void update(std::span<const ParamUpdate> updates, Arena& scratch, Stream& stream) const override;
 
-  // DeviceRule's functions, in builds with CUDA (optim/rules/cuda_adafactor.cu).
-  static void measure_on_device(const ParamState& p, const Options& options, const RuleStep& step,
-                                const SharedNumbers& numbers, int turn, Arena& scratch, Stream& stream);
-  static void update_on_device(const ParamState& p, const Options& options, const RuleStep& step,
-                               const SharedNumbers& numbers, const Tensor& totals, Arena& scratch,
-                               Stream& stream);
-  static size_t device_scratch_bytes(const OptimParam& param, const Options& options);
+  // In builds with CUDA (optim/rules/cuda_adafactor.cu).
+  static std::unique_ptr<UpdateRule> make_on_device(const Options& options);
+
+ protected:
+  Options options_;
 
  private:
+  // Numbers that the update of every element uses.
+  struct Factors {
+    double rate;     // alpha / max(1, RMS(U) / update_clip)
+    double divisor;  // max(mean(row), eps)
+  };
+  // Updates the state if the parameter is whole.
+  Factors prepare(const ParamUpdate& update, Arena& scratch) const;
   double divisor(const ParamState& p) const;
   float smallest() const { return static_cast<float>(options_.eps * options_.eps); }
-  // The factor, from the sums of w^2 and U^2 over the whole parameter.
-  double factor(const OptimParam& param, const RuleStep& step, double weights, double updates) const;
-
-  Options options_;
+  // The rate, from the sums of w^2 and U^2 over the whole parameter.
+  double rate(const OptimParam& param, const RuleStep& step, double weights, double updates) const;
 };
 
 }  // namespace ingot

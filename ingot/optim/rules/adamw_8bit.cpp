@@ -8,6 +8,7 @@
 
 #include "ingot/core/parallel.h"
 #include "ingot/optim/rules/dynamic_map.h"
+#include "ingot/optim/rules/elementwise_rule.h"
 #include "ingot/optim/shard_rows.h"
 #include "ingot/optim/weight_pass.h"
 
@@ -104,15 +105,31 @@ void for_each_block(const OptimParam& p, int64_t i, int64_t n, F&& f) {
   });
 }
 
+bool is_small(const OptimParam& p) { return p.whole_elements() < AdamW8bit::kSmallest; }
+bool shares_scales(const OptimParam& p) { return p.is_scattered && !is_small(p); }
+int64_t blocks_of(int64_t n) { return (n + kBlock - 1) / kBlock; }
+
+// Sets the scales to the combined ones, and returns the previous ones (2 * blocks) f32, in scratch.
+Tensor replace_scales(const ParamState& p, const Tensor& combined, Arena& scratch) {
+  const int64_t blocks = combined.elements() / 2;
+  const Tensor before = scratch.alloc(DType::f32, {2 * blocks});
+  for (int64_t k = 0; k < 2; ++k) {
+    const Tensor& scales = p.state[static_cast<size_t>(2 + k)];
+    std::memcpy(before.rows(k * blocks, (k + 1) * blocks).data, scales.data, scales.bytes());
+    std::memcpy(scales.data, combined.rows(k * blocks, (k + 1) * blocks).data, scales.bytes());
+  }
+  return before;
+}
+
 }  // namespace
 
 AdamW8bit::AdamW8bit(const Options& options)
-    : options_(options), small_(options), signed_map_(dynamic_map(true)), unsigned_map_(dynamic_map(false)) {}
+    : options_(options), signed_map_(dynamic_map(true)), unsigned_map_(dynamic_map(false)) {}
 
 std::vector<StateSpec> AdamW8bit::state(const OptimParam& param) const {
-  if (param.whole_elements() < kSmallest) return small_.state(param);
+  if (is_small(param)) return ElementwiseRule<AdamW>(options_).state(param);
   const int64_t n = param.elements(), of_blocks = param.is_scattered ? param.whole_elements() : n;
-  const Shape blocks{(of_blocks + kBlock - 1) / kBlock};
+  const Shape blocks{blocks_of(of_blocks)};
   const StateScope scope = param.is_scattered ? StateScope::kWhole : StateScope::kBlock;
   return {{"m8", DType::u8, {n}},
           {"v8", DType::u8, {n}},
@@ -121,21 +138,23 @@ std::vector<StateSpec> AdamW8bit::state(const OptimParam& param) const {
 }
 
 RuleNeeds AdamW8bit::needs(const OptimParam& param) const {
-  if (!param.is_scattered || param.whole_elements() < kSmallest) return {};
-  const int64_t blocks = (param.whole_elements() + kBlock - 1) / kBlock;
-  return {.is_whole = true,
-          .scratch_bytes = static_cast<size_t>(2 * blocks) * sizeof(float) + Arena::kAlign,
-          .shared = {2 * blocks, 0},
-          .takes_maxima = true};
+  if (!shares_scales(param)) return {};
+  return {.is_whole = true, .shared = {2 * blocks_of(param.whole_elements()), 0}, .takes_maxima = true};
+}
+
+size_t AdamW8bit::scratch_bytes(const OptimParam& param) const {
+  if (!shares_scales(param)) return 0;
+  return static_cast<size_t>(2 * blocks_of(param.whole_elements())) * sizeof(float) + Arena::kAlign;
 }
 
 // Measures the largest magnitudes of this rank's elements of the new m for every block, then those of v.
-void AdamW8bit::measure(const ParamState& p, const RuleStep& step, const SharedNumbers& numbers,
-                        int /*turn*/) const {
-  const AdamW rule(options_, step);
+void AdamW8bit::measure(const ParamUpdate& update, int /*turn*/, Arena& /*scratch*/,
+                        Stream& /*stream*/) const {
+  const ParamState& p = update.p;
+  const AdamW rule(options_, update.step);
   const Maps maps{signed_map_.data(), unsigned_map_.data()};
-  float* most = numbers[0].as<float>();
-  const int64_t blocks = numbers[0].elements() / 2;
+  float* most = update.numbers[0].as<float>();
+  const int64_t blocks = update.numbers[0].elements() / 2;
   parallel_for(p.param.elements(), kGrain, [&](int64_t begin, int64_t end) {
     for_each_block(p.param, begin, end - begin, [&](int64_t j, int64_t block, int64_t n) {
       const int64_t i = begin + j;
@@ -150,25 +169,12 @@ void AdamW8bit::measure(const ParamState& p, const RuleStep& step, const SharedN
   });
 }
 
-Prepared AdamW8bit::prepare(const ParamState& p, const RuleStep& /*step*/, const SharedNumbers& numbers,
-                            Arena& scratch) const {
-  const int64_t blocks = numbers[0].elements() / 2;
-  Prepared prepared;
-  prepared.before = scratch.alloc(DType::f32, {2 * blocks});
-  for (int64_t k = 0; k < 2; ++k) {
-    const Tensor& scales = p.state[static_cast<size_t>(2 + k)];
-    std::memcpy(prepared.before.rows(k * blocks, (k + 1) * blocks).data, scales.data, scales.bytes());
-    std::memcpy(scales.data, numbers[0].rows(k * blocks, (k + 1) * blocks).data, scales.bytes());
-  }
-  return prepared;
-}
-
 RangeTotals AdamW8bit::update_scattered(const ParamState& p, Range range, const RuleStep& step,
-                                        const Prepared& prepared) const {
+                                        const Tensor& scales_before) const {
   const AdamW rule(options_, step);
   const Maps maps{signed_map_.data(), unsigned_map_.data()};
-  float* before = prepared.before.as<float>();
-  const int64_t blocks = prepared.before.elements() / 2;
+  float* before = scales_before.as<float>();
+  const int64_t blocks = scales_before.elements() / 2;
   int64_t skipped = 0;
   RangeTotals totals = for_each_run(p, range, step, [&](float* w, const float* g, int64_t i, int64_t n) {
     for_each_block(p.param, i, n, [&](int64_t j, int64_t block, int64_t count) {
@@ -186,10 +192,8 @@ RangeTotals AdamW8bit::update_scattered(const ParamState& p, Range range, const 
   return totals;
 }
 
-RangeTotals AdamW8bit::update(const ParamState& p, Range range, const RuleStep& step,
-                              const Prepared& prepared) const {
-  if (p.param.whole_elements() < kSmallest) return small_.update(p, range, step, prepared);
-  if (p.param.is_scattered) return update_scattered(p, range, step, prepared);
+RangeTotals AdamW8bit::update_range(const ParamState& p, Range range, const RuleStep& step) const {
+  if (is_small(p.param)) return ElementwiseRule<AdamW>(options_).update_range(p, range, step);
   const AdamW rule(options_, step);
   const Maps maps{signed_map_.data(), unsigned_map_.data()};
   int64_t skipped = 0;
@@ -208,6 +212,17 @@ RangeTotals AdamW8bit::update(const ParamState& p, Range range, const RuleStep& 
   });
   totals.non_finite = skipped;
   return totals;
+}
+
+void AdamW8bit::update(std::span<const ParamUpdate> updates, Arena& scratch, Stream& /*stream*/) const {
+  const ParamUpdate& first = updates.front();
+  if (!shares_scales(first.p.param))
+    return update_ranges(updates,
+                         [&](const ParamUpdate& u, Range range) { return update_range(u.p, range, u.step); });
+  const Tensor before = replace_scales(first.p, first.numbers[0], scratch);
+  update_ranges(updates, [&](const ParamUpdate& u, Range range) {
+    return update_scattered(u.p, range, u.step, before);
+  });
 }
 
 }  // namespace ingot

@@ -17,14 +17,14 @@
 #pragma once
 
 #include <array>
+#include <memory>
 
 #include "ingot/optim/rule.h"
 #include "ingot/optim/rules/adamw.h"
-#include "ingot/optim/rules/elementwise_rule.h"
 
 namespace ingot {
 
-class AdamW8bit final : public UpdateRule {
+class AdamW8bit : public UpdateRule {
  public:
   static constexpr const char* kName = "adamw8bit";
   using Options = AdamW::Options;
@@ -34,28 +34,23 @@ class AdamW8bit final : public UpdateRule {
 
   std::vector<StateSpec> state(const OptimParam& param) const override;
   RuleNeeds needs(const OptimParam& param) const override;
-  void measure(const ParamState& p, const RuleStep& step, const SharedNumbers& numbers,
-               int turn) const override;
-  Prepared prepare(const ParamState& p, const RuleStep& step, const SharedNumbers& numbers,
-                   Arena& scratch) const override;
-  RangeTotals update(const ParamState& p, Range range, const RuleStep& step,
-                     const Prepared& prepared) const override;
+  size_t scratch_bytes(const OptimParam& param) const override;
+  void measure(const ParamUpdate& update, int turn, Arena& scratch, Stream& stream) const override;
+  void update(std::span<const ParamUpdate> updates, Arena& scratch, Stream& stream) const override;
 
-  // DeviceRule's functions, in builds with CUDA (optim/rules/cuda_adamw_8bit.cu). The device does not count
-  // the gradients that it skips: they make the norm infinite, so no update follows.
-  static void measure_on_device(const ParamState& p, const Options& options, const RuleStep& step,
-                                const SharedNumbers& numbers, int turn, Arena& scratch, Stream& stream);
-  static void update_on_device(const ParamState& p, const Options& options, const RuleStep& step,
-                               const SharedNumbers& numbers, const Tensor& totals, Arena& scratch,
-                               Stream& stream);
-  static size_t device_scratch_bytes(const OptimParam& /*param*/, const Options& /*options*/) { return 0; }
+  // In builds with CUDA (optim/rules/cuda_adamw_8bit.cu). The device does not count the gradients that it
+  // skips: they make the norm infinite, so no update follows.
+  static std::unique_ptr<UpdateRule> make_on_device(const Options& options);
+
+ protected:
+  Options options_;
 
  private:
+  RangeTotals update_range(const ParamState& p, Range range, const RuleStep& step) const;
+  // scales_before (2 * blocks) f32: those of m, then those of v.
   RangeTotals update_scattered(const ParamState& p, Range range, const RuleStep& step,
-                               const Prepared& prepared) const;
+                               const Tensor& scales_before) const;
 
-  Options options_;
-  ElementwiseRule<AdamW> small_;
   std::array<float, 256> signed_map_, unsigned_map_;
 };
 

@@ -13,88 +13,41 @@
 namespace ingot {
 namespace {
 
+// An elementwise rule on a CUDA device, which updates dozens of parameters by one kernel.
+template <typename R>
+class CudaElementwiseRule final : public ElementwiseRule<R> {
+ public:
+  using ElementwiseRule<R>::ElementwiseRule;
+
+  void update(std::span<const ParamUpdate> updates, Arena& /*scratch*/, Stream& stream) const override {
+    std::vector<cuda::ElementwiseUpdate<R>> all;
+    for (const ParamUpdate& u : updates)
+      all.push_back({&u.p, R(this->options_, u.step), &u.step, u.device_totals});
+    cuda::update_elementwise(std::span<const cuda::ElementwiseUpdate<R>>(all), stream);
+  }
+};
+
+// A rule in a plan for a device by a build without CUDA, which does not know the scratch of its kernels.
 template <typename Rule>
-std::unique_ptr<UpdateRule> make(const GivenOptions& given) {
+class PlannedRule final : public Rule {
+ public:
+  using Rule::Rule;
+  size_t scratch_bytes(const OptimParam& /*param*/) const override { return 0; }
+};
+
+template <typename Rule>
+std::unique_ptr<UpdateRule> make(const GivenOptions& given, Device device) {
+  using OnCpu = std::conditional_t<kIsElementwise<Rule>, ElementwiseRule<Rule>, Rule>;
   const auto options = read_options<typename Rule::Options>(given);
-  if constexpr (kIsElementwise<Rule>)
-    return std::make_unique<ElementwiseRule<Rule>>(options);
-  else
-    return std::make_unique<Rule>(options);
-}
-
-// A rule that is no matrix rule.
-template <typename Rule>
-class OnDevice final : public DeviceRule {
- public:
-  using Options = typename Rule::Options;
-  explicit OnDevice(const Options& options) : options_(options) {}
-
-  void measure([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleStep& step,
-               [[maybe_unused]] const SharedNumbers& numbers, [[maybe_unused]] int turn,
-               [[maybe_unused]] Arena& scratch, [[maybe_unused]] Stream& stream) const override {
-    if constexpr (kHasCuda && !kIsElementwise<Rule>)
-      Rule::measure_on_device(p, options_, step, numbers, turn, scratch, stream);
+  if (device == Device::kCpu) return std::make_unique<OnCpu>(options);
+  if constexpr (kHasCuda) {
+    if constexpr (kIsElementwise<Rule>)
+      return std::make_unique<CudaElementwiseRule<Rule>>(options);
+    else
+      return Rule::make_on_device(options);
+  } else {
+    return std::make_unique<PlannedRule<OnCpu>>(options);
   }
-  void update([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleStep& step,
-              [[maybe_unused]] const Prepared& prepared, [[maybe_unused]] const Tensor& totals,
-              [[maybe_unused]] Arena& scratch, [[maybe_unused]] Stream& stream) const override {
-    if constexpr (kHasCuda && kIsElementwise<Rule>)
-      cuda::update_elementwise(p, Rule(options_, step), step, totals, stream);
-    else if constexpr (kHasCuda)
-      Rule::update_on_device(p, options_, step, prepared.numbers, totals, scratch, stream);
-  }
-  void update_all(std::span<const DeviceUpdate> updates, Arena& scratch, Stream& stream) const override {
-    if constexpr (kHasCuda && kIsElementwise<Rule>) {
-      std::vector<cuda::ElementwiseUpdate<Rule>> all;
-      for (const DeviceUpdate& u : updates) all.push_back({&u.p, Rule(options_, u.step), &u.step, u.totals});
-      cuda::update_elementwise(std::span<const cuda::ElementwiseUpdate<Rule>>(all), stream);
-    } else {
-      DeviceRule::update_all(updates, scratch, stream);
-    }
-  }
-  size_t scratch_bytes([[maybe_unused]] const OptimParam& param) const override {
-    if constexpr (kHasCuda && !kIsElementwise<Rule>) return Rule::device_scratch_bytes(param, options_);
-    return 0;
-  }
-
- private:
-  Options options_;
-};
-
-template <typename Rule>
-class MatrixRuleOnDevice final : public DeviceMatrixRule {
- public:
-  using Options = typename Rule::Options;
-  explicit MatrixRuleOnDevice(const Options& options) : options_(options) {}
-
-  void move_momentum([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleStep& step,
-                     [[maybe_unused]] const Tensor& u, [[maybe_unused]] Stream& stream) const override {
-    if constexpr (kHasCuda) Rule::move_momentum_on_device(p, options_, step, u, stream);
-  }
-  void orthogonalise([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleStep& step,
-                     [[maybe_unused]] const Tensor& u, [[maybe_unused]] Arena& scratch,
-                     [[maybe_unused]] Stream& stream) const override {
-    if constexpr (kHasCuda) Rule::orthogonalise_on_device(p, options_, step, u, scratch, stream);
-  }
-  void update([[maybe_unused]] const ParamState& p, [[maybe_unused]] const RuleStep& step,
-              [[maybe_unused]] const Prepared& prepared, [[maybe_unused]] const Tensor& totals,
-              Arena& /*scratch*/, [[maybe_unused]] Stream& stream) const override {
-    if constexpr (kHasCuda) Rule::update_on_device(p, options_, step, prepared.direction, totals, stream);
-  }
-  size_t scratch_bytes([[maybe_unused]] const OptimParam& param) const override {
-    if constexpr (kHasCuda) return Rule::device_scratch_bytes(param, options_);
-    return 0;
-  }
-
- private:
-  Options options_;
-};
-
-template <typename Rule>
-std::unique_ptr<DeviceRule> make_on_device(const GivenOptions& given) {
-  using Made =
-      std::conditional_t<std::is_base_of_v<MatrixRule, Rule>, MatrixRuleOnDevice<Rule>, OnDevice<Rule>>;
-  return std::make_unique<Made>(read_options<typename Rule::Options>(given));
 }
 
 template <typename Rule>
@@ -102,8 +55,7 @@ RuleEntry entry_of() {
   return {.name = Rule::kName,
           .options = list_options<typename Rule::Options>(),
           .is_matrix_rule = std::is_base_of_v<MatrixRule, Rule>,
-          .make = make<Rule>,
-          .make_on_device = make_on_device<Rule>};
+          .make = make<Rule>};
 }
 
 const RuleOption* find_option(const std::vector<RuleOption>& options, std::string_view key) {

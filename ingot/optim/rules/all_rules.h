@@ -25,8 +25,8 @@ struct RuleEntry {
   std::string_view name;            // in configurations, such as "adamw"
   std::vector<RuleOption> options;  // in the order of the rule's table
   bool is_matrix_rule = false;      // true if `make` makes a MatrixRule
-  std::unique_ptr<UpdateRule> (*make)(const GivenOptions& given) = nullptr;
-  std::unique_ptr<DeviceRule> (*make_on_device)(const GivenOptions& given) = nullptr;
+  // The rule for parameters on a device.
+  std::unique_ptr<UpdateRule> (*make)(const GivenOptions& given, Device device) = nullptr;
 
   const RuleOption* find(std::string_view key) const;  // null if the rule has no such option
   // Returns the value of an option, given or default; 0 if the rule has no such option.

@@ -174,9 +174,13 @@ struct Scratch {
 // One update of a parameter or shard.
 class Update {
  public:
-  Update(const ParamState& p, const Adafactor::Options& options, const RuleStep& step, const Scratch& scratch,
-         Stream& stream)
-      : p_(p), param_(p.param), options_(options), step_(step), scratch_(scratch), stream_(stream) {}
+  Update(const ParamUpdate& update, const Adafactor::Options& options, const Scratch& scratch, Stream& stream)
+      : p_(update.p),
+        param_(update.p.param),
+        options_(options),
+        step_(update.step),
+        scratch_(scratch),
+        stream_(stream) {}
 
   void measure(const SharedNumbers& numbers, int turn) const {
     if (turn == 0) return measure_squares(numbers[0]);
@@ -270,33 +274,38 @@ class Update {
   Stream& stream_;
 };
 
+class CudaAdafactor final : public Adafactor {
+ public:
+  using Adafactor::Adafactor;
+
+  size_t scratch_bytes(const OptimParam& param) const override {
+    Arena plan("adafactor plan", Memory::kDevice);
+    const Scratch own(param, plan);
+    return plan.peak_bytes();
+  }
+  void measure(const ParamUpdate& update, int turn, Arena& scratch, Stream& stream) const override {
+    const Scratch own(update.p.param, scratch);
+    Update(update, options_, own, stream).measure(update.numbers, turn);
+  }
+  // The numbers of a whole parameter are measured here.
+  void update(std::span<const ParamUpdate> updates, Arena& scratch, Stream& stream) const override {
+    const ParamUpdate& one = updates.front();
+    const Scratch own(one.p.param, scratch);
+    const Update update(one, options_, own, stream);
+    if (one.p.param.is_shard()) return update.move(one.numbers, one.device_totals);
+    for (const Tensor& sums : own.numbers) fill_zero(sums, stream);
+    for (const int turn : {0, 1}) update.measure(own.numbers, turn);
+    update.move(own.numbers, one.device_totals);
+  }
+};
+
 }  // namespace
 }  // namespace ingot::cuda
 
 namespace ingot {
 
-void Adafactor::measure_on_device(const ParamState& p, const Options& options, const RuleStep& step,
-                                  const SharedNumbers& numbers, int turn, Arena& scratch, Stream& stream) {
-  const cuda::Scratch own(p.param, scratch);
-  cuda::Update(p, options, step, own, stream).measure(numbers, turn);
-}
-
-// The numbers of a whole parameter are measured here.
-void Adafactor::update_on_device(const ParamState& p, const Options& options, const RuleStep& step,
-                                 const SharedNumbers& numbers, const Tensor& totals, Arena& scratch,
-                                 Stream& stream) {
-  const cuda::Scratch own(p.param, scratch);
-  const cuda::Update update(p, options, step, own, stream);
-  if (p.param.is_shard()) return update.move(numbers, totals);
-  for (const Tensor& sums : own.numbers) fill_zero(sums, stream);
-  for (const int turn : {0, 1}) update.measure(own.numbers, turn);
-  update.move(own.numbers, totals);
-}
-
-size_t Adafactor::device_scratch_bytes(const OptimParam& param, const Options& /*options*/) {
-  Arena plan("adafactor plan", Memory::kDevice);
-  const cuda::Scratch own(param, plan);
-  return plan.peak_bytes();
+std::unique_ptr<UpdateRule> Adafactor::make_on_device(const Options& options) {
+  return std::make_unique<cuda::CudaAdafactor>(options);
 }
 
 }  // namespace ingot

@@ -176,30 +176,32 @@ Codes codes_of(const ParamState& p) {
 
 Maps all_maps() { return {dynamic_map(true), dynamic_map(false)}; }
 
-void update_adamw_8bit(const ParamState& p, const AdamW& rule, const RuleStep& step, const Tensor& totals,
-                       Stream& stream) {
+void update_adamw_8bit(const ParamUpdate& update, const AdamW& rule, Stream& stream) {
   static_assert(kThreads == AdamW8bit::kBlock, "a thread for every element of a block that shares a scale");
-  const Pass pass = weights::make_pass(p, step, totals);
+  const Tensor& totals = update.device_totals;
+  const Pass pass = weights::make_pass(update.p, update.step, totals);
   launch({stream, "update_adamw_8bit", dim3(weights::blocks_of(pass, 1, totals)), dim3(kThreads)},
-         update_codes, pass, rule, codes_of(p), all_maps());
+         update_codes, pass, rule, codes_of(update.p), all_maps());
 }
 
 Scattered scattered_of(const OptimParam& p, const char* op) { return {places_of(p, op), p.columns()}; }
 
-// most (2 * blocks): of m, then of v.
-void measure_scattered(const ParamState& p, const AdamW& rule, const RuleStep& step, const Tensor& most,
-                       Stream& stream) {
+// The numbers (2 * blocks) are those of m, then those of v.
+void measure_scattered(const ParamUpdate& update, const AdamW& rule, Stream& stream) {
   const char* op = "measure_adamw_8bit";
-  const Pass pass = weights::make_pass(p, step, {});
+  const ParamState& p = update.p;
+  const Tensor& most = update.numbers[0];
+  const Pass pass = weights::make_pass(p, update.step, {});
   uint32_t* bits = float_bits(most);
   launch({stream, op, dim3(weights::blocks_of(pass, 1, {})), dim3(kThreads)}, measure_codes, bits,
          bits + most.elements() / 2, pass, rule, codes_of(p), all_maps(), scattered_of(p.param, op));
 }
 
-void update_scattered(const ParamState& p, const AdamW& rule, const RuleStep& step, const Tensor& most,
-                      const Tensor& totals, Stream& stream) {
+void update_scattered(const ParamUpdate& update, const AdamW& rule, Stream& stream) {
   const char* op = "update_adamw_8bit";
-  const Pass pass = weights::make_pass(p, step, totals);
+  const ParamState& p = update.p;
+  const Tensor &most = update.numbers[0], &totals = update.device_totals;
+  const Pass pass = weights::make_pass(p, update.step, totals);
   const Codes codes = codes_of(p);
   const int64_t blocks = most.elements() / 2;
   const float *m_most = most.as<float>(), *v_most = m_most + blocks;
@@ -209,25 +211,34 @@ void update_scattered(const ParamState& p, const AdamW& rule, const RuleStep& st
   launch_elementwise<1>(blocks, op, stream, SetScales{codes.v_absmax, v_most, pass.factor});
 }
 
+class CudaAdamW8bit final : public AdamW8bit {
+ public:
+  using AdamW8bit::AdamW8bit;
+
+  size_t scratch_bytes(const OptimParam& /*param*/) const override { return 0; }
+  void measure(const ParamUpdate& update, int /*turn*/, Arena& /*scratch*/, Stream& stream) const override {
+    measure_scattered(update, AdamW(options_, update.step), stream);
+  }
+  void update(std::span<const ParamUpdate> updates, Arena& /*scratch*/, Stream& stream) const override {
+    for (const ParamUpdate& u : updates) {
+      const AdamW rule(options_, u.step);
+      if (u.p.state.front().dtype != DType::u8)  // small parameters have f32 states and use AdamW
+        update_elementwise(u.p, rule, u.step, u.device_totals, stream);
+      else if (u.p.param.is_scattered)
+        cuda::update_scattered(u, rule, stream);
+      else
+        update_adamw_8bit(u, rule, stream);
+    }
+  }
+};
+
 }  // namespace
 }  // namespace ingot::cuda
 
 namespace ingot {
 
-void AdamW8bit::measure_on_device(const ParamState& p, const Options& options, const RuleStep& step,
-                                  const SharedNumbers& numbers, int /*turn*/, Arena& /*scratch*/,
-                                  Stream& stream) {
-  cuda::measure_scattered(p, AdamW(options, step), step, numbers[0], stream);
-}
-
-// Small parameters have f32 states and use AdamW.
-void AdamW8bit::update_on_device(const ParamState& p, const Options& options, const RuleStep& step,
-                                 const SharedNumbers& numbers, const Tensor& totals, Arena& /*scratch*/,
-                                 Stream& stream) {
-  const AdamW rule(options, step);
-  if (p.state.front().dtype != DType::u8) return cuda::update_elementwise(p, rule, step, totals, stream);
-  if (p.param.is_scattered) return cuda::update_scattered(p, rule, step, numbers[0], totals, stream);
-  cuda::update_adamw_8bit(p, rule, step, totals, stream);
+std::unique_ptr<UpdateRule> AdamW8bit::make_on_device(const Options& options) {
+  return std::make_unique<cuda::CudaAdamW8bit>(options);
 }
 
 }  // namespace ingot

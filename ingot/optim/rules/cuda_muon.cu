@@ -212,53 +212,65 @@ void combine(const Tensor& b, const Tensor& a, const Tensor& squared, float of_a
   });
 }
 
+namespace {
+
+class CudaMuon final : public Muon {
+ public:
+  using Muon::Muon;
+
+  size_t scratch_bytes(const OptimParam& param) const override {
+    Arena plan("muon plan", Memory::kDevice);
+    size_t iteration = 0;
+    for_each_part(param, options_.split_fused, [&](const MuonPart& part) {
+      iteration = std::max(
+          iteration,
+          newton_schulz_scratch_bytes(part.rows, part.columns, options_.newton_schulz_dtype, Device::kCuda));
+      const LaneScratch lanes(part, plan);
+      plan.release_to(0);
+    });
+    return std::max(plan.peak_bytes(), iteration + Arena::kDeviceAlign);
+  }
+  void move_momentum(const ParamState& p, const RuleStep& step, const Tensor& u,
+                     Stream& stream) const override {
+    cuda::move_momentum(u, p, step, options_.nesterov, stream);
+  }
+  void orthogonalise(const ParamState& p, const RuleStep& step, const Tensor& u, Arena& scratch,
+                     Stream& stream) const override {
+    const Tensor flat = u.reshape({u.elements()});
+    for_each_part(p.param, options_.split_fused, [&](const MuonPart& part) {
+      const Tensor o = flat.rows(part.first(), part.end()).reshape({part.rows, part.columns});
+      newton_schulz(o, options_.newton_schulz, options_.newton_schulz_dtype, scratch, stream);
+      if (options_.normuon)
+        reduce_variance(o, p.state[1], part, static_cast<float>(options_.beta2), step, scratch, stream);
+      else if (part.shape_factor() != 1)
+        scale_into(o, o, part.shape_factor(), stream);
+    });
+  }
+  void update(std::span<const ParamUpdate> updates, Arena& /*scratch*/, Stream& stream) const override {
+    const ParamUpdate& one = updates.front();
+    if (one.direction.dtype == DType::bf16)
+      update_along<bf16>(one, stream);
+    else
+      update_along<float>(one, stream);
+  }
+
+ private:
+  template <typename T>
+  void update_along(const ParamUpdate& u, Stream& stream) const {
+    const bool is_wide = weights::is_wide(u.p) && is_aligned(u.direction.data);
+    const Direction<T> move{u.direction.as<T>(), MuonMove(options_, u.step)};
+    weights::launch_update(weights::make_pass(u.p, u.step, u.device_totals), is_wide, move, u.device_totals,
+                           "update_muon", stream);
+  }
+};
+
+}  // namespace
 }  // namespace ingot::cuda
 
 namespace ingot {
 
-void Muon::move_momentum_on_device(const ParamState& p, const Options& options, const RuleStep& step,
-                                   const Tensor& u, Stream& stream) {
-  cuda::move_momentum(u, p, step, options.nesterov, stream);
-}
-
-void Muon::orthogonalise_on_device(const ParamState& p, const Options& options, const RuleStep& step,
-                                   const Tensor& u, Arena& scratch, Stream& stream) {
-  const Tensor flat = u.reshape({u.elements()});
-  for_each_part(p.param, options.split_fused, [&](const MuonPart& part) {
-    const Tensor o = flat.rows(part.first(), part.end()).reshape({part.rows, part.columns});
-    newton_schulz(o, options.newton_schulz, options.newton_schulz_dtype, scratch, stream);
-    if (options.normuon)
-      cuda::reduce_variance(o, p.state[1], part, static_cast<float>(options.beta2), step, scratch, stream);
-    else if (part.shape_factor() != 1)
-      cuda::scale_into(o, o, part.shape_factor(), stream);
-  });
-}
-
-void Muon::update_on_device(const ParamState& p, const Options& options, const RuleStep& step,
-                            const Tensor& direction, const Tensor& totals, Stream& stream) {
-  const bool is_wide = cuda::weights::is_wide(p) && cuda::is_aligned(direction.data);
-  const MuonMove move(options, step);
-  const auto update_along = [&](const auto* o) {
-    using T = std::remove_cvref_t<decltype(*o)>;
-    cuda::weights::launch_update(cuda::weights::make_pass(p, step, totals), is_wide,
-                                 cuda::Direction<T>{o, move}, totals, "update_muon", stream);
-  };
-  if (direction.dtype == DType::bf16)
-    update_along(direction.as<bf16>());
-  else
-    update_along(direction.as<float>());
-}
-
-size_t Muon::device_scratch_bytes(const OptimParam& param, const Options& options) {
-  Arena plan("muon plan", Memory::kDevice);
-  size_t iteration = 0;
-  for_each_part(param, options.split_fused, [&](const MuonPart& part) {
-    iteration = std::max(iteration, newton_schulz_scratch_bytes(part.rows, part.columns,
-                                                                options.newton_schulz_dtype, Device::kCuda));
-    const cuda::LaneScratch lanes(part, plan);
-    plan.release_to(0);
-  });
-  return std::max(plan.peak_bytes(), iteration + Arena::kDeviceAlign);
+std::unique_ptr<UpdateRule> Muon::make_on_device(const Options& options) {
+  return std::make_unique<cuda::CudaMuon>(options);
 }
 
 }  // namespace ingot

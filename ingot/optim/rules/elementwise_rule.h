@@ -25,8 +25,9 @@ template <typename... Rules>
 struct ElementwiseOf<TypeList<Rules...>>
     : Joined<std::conditional_t<kIsElementwise<Rules>, TypeList<Rules>, TypeList<>>...> {};
 
+// The rule on the CPU; optim/rules/all_rules.cpp has the one on a CUDA device.
 template <typename R>
-class ElementwiseRule final : public UpdateRule {
+class ElementwiseRule : public UpdateRule {
  public:
   explicit ElementwiseRule(const typename R::Options& options) : options_(options) {}
 
@@ -36,14 +37,21 @@ class ElementwiseRule final : public UpdateRule {
     return specs;
   }
 
-  RangeTotals update(const ParamState& p, Range range, const RuleStep& step,
-                     const Prepared& /*prepared*/) const override {
+  void update(std::span<const ParamUpdate> updates, Arena& /*scratch*/, Stream& /*stream*/) const override {
+    update_ranges(updates,
+                  [&](const ParamUpdate& u, Range range) { return update_range(u.p, range, u.step); });
+  }
+
+  RangeTotals update_range(const ParamState& p, Range range, const RuleStep& step) const {
     const R rule(options_, step);
     return for_each_run(p, range, step, [&](float* w, const float* g, [[maybe_unused]] int64_t i, int64_t n) {
       [&]<size_t... S>(std::index_sequence<S...>) { move(rule, n, w, g, (p.state[S].as<float>() + i)...); }
       (std::make_index_sequence<R::kState.size()>());
     });
   }
+
+ protected:
+  typename R::Options options_;
 
  private:
   template <typename... State>
@@ -52,8 +60,6 @@ class ElementwiseRule final : public UpdateRule {
 #pragma omp simd
     for (int64_t j = 0; j < n; ++j) constants(w[j], g[j], state[j]...);
   }
-
-  typename R::Options options_;
 };
 
 }  // namespace ingot

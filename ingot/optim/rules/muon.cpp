@@ -92,7 +92,7 @@ std::vector<StateSpec> Muon::state(const OptimParam& param) const {
   return specs;
 }
 
-RuleNeeds Muon::needs(const OptimParam& param) const {
+size_t Muon::scratch_bytes(const OptimParam& param) const {
   size_t most = 0;
   for_each_part(param, options_.split_fused, [&](const MuonPart& part) {
     Arena lanes("muon lanes plan");
@@ -100,7 +100,7 @@ RuleNeeds Muon::needs(const OptimParam& param) const {
     most = std::max({most, lanes.peak_bytes(),
                      newton_schulz_scratch_bytes(part.rows, part.columns, options_.newton_schulz_dtype)});
   });
-  return {.scratch_bytes = most};
+  return most;
 }
 
 double Muon::flops(const OptimParam& param) const {
@@ -110,7 +110,8 @@ double Muon::flops(const OptimParam& param) const {
   return total;
 }
 
-void Muon::move_momentum(const ParamState& p, const RuleStep& step, const Tensor& direction) const {
+void Muon::move_momentum(const ParamState& p, const RuleStep& step, const Tensor& direction,
+                         Stream& /*stream*/) const {
   const float *g = p.param.g.as<float>(), scale = step.grad_scale;
   float *m = p.state[0].as<float>(), *u = direction.as<float>();
   const auto mu = static_cast<float>(step.momentum);
@@ -125,7 +126,8 @@ void Muon::move_momentum(const ParamState& p, const RuleStep& step, const Tensor
   });
 }
 
-void Muon::orthogonalise(const ParamState& p, const Tensor& u, Arena& scratch, Stream& stream) const {
+void Muon::orthogonalise(const ParamState& p, const RuleStep& /*step*/, const Tensor& u, Arena& scratch,
+                         Stream& stream) const {
   const Tensor flat = u.reshape({u.elements()});
   for_each_part(p.param, options_.split_fused, [&](const MuonPart& part) {
     const Tensor o = flat.rows(part.first(), part.end()).reshape({part.rows, part.columns});
@@ -140,18 +142,19 @@ void Muon::orthogonalise(const ParamState& p, const Tensor& u, Arena& scratch, S
   });
 }
 
-RangeTotals Muon::update(const ParamState& p, Range range, const RuleStep& step,
-                         const Prepared& prepared) const {
-  return for_each_run(p, range, step, [&](float* w, const float* /*g*/, int64_t i, int64_t n) {
-    const MuonMove move(options_, step);
-    float rounded[kRunElements];
-    const float* o = rounded;
-    if (prepared.direction.dtype == DType::f32)
-      o = prepared.direction.as<float>() + i;
-    else
-      widen(rounded, prepared.direction.as<bf16>() + i, n);
+void Muon::update(std::span<const ParamUpdate> updates, Arena& /*scratch*/, Stream& /*stream*/) const {
+  update_ranges(updates, [&](const ParamUpdate& u, Range range) {
+    return for_each_run(u.p, range, u.step, [&](float* w, const float* /*g*/, int64_t i, int64_t n) {
+      const MuonMove move(options_, u.step);
+      float rounded[kRunElements];
+      const float* o = rounded;
+      if (u.direction.dtype == DType::f32)
+        o = u.direction.as<float>() + i;
+      else
+        widen(rounded, u.direction.as<bf16>() + i, n);
 #pragma omp simd
-    for (int64_t k = 0; k < n; ++k) move(w[k], o[k]);
+      for (int64_t k = 0; k < n; ++k) move(w[k], o[k]);
+    });
   });
 }
 

@@ -16,13 +16,15 @@
 // State: momentum (n); with normuon also second, one number per row or column. 4 bytes per parameter.
 #pragma once
 
+#include <memory>
+
 #include "ingot/optim/rule.h"
 #include "ingot/optim/rules/newton_schulz.h"
 #include "ingot/optim/rules/shared_options.h"
 
 namespace ingot {
 
-class Muon final : public MatrixRule {
+class Muon : public MatrixRule {
  public:
   static constexpr const char* kName = "muon";
   struct Options {
@@ -63,24 +65,19 @@ class Muon final : public MatrixRule {
 
   // Throws a kUsage error for a parameter that is not a matrix.
   std::vector<StateSpec> state(const OptimParam& param) const override;
-  RuleNeeds needs(const OptimParam& param) const override;
-  RangeTotals update(const ParamState& p, Range range, const RuleStep& step,
-                     const Prepared& prepared) const override;
+  size_t scratch_bytes(const OptimParam& param) const override;
+  void update(std::span<const ParamUpdate> updates, Arena& scratch, Stream& stream) const override;
 
-  void move_momentum(const ParamState& p, const RuleStep& step, const Tensor& u) const override;
-  void orthogonalise(const ParamState& p, const Tensor& u, Arena& scratch, Stream& stream) const override;
+  void move_momentum(const ParamState& p, const RuleStep& step, const Tensor& u,
+                     Stream& stream) const override;
+  void orthogonalise(const ParamState& p, const RuleStep& step, const Tensor& u, Arena& scratch,
+                     Stream& stream) const override;
   double flops(const OptimParam& param) const override;
 
-  // DeviceMatrixRule's functions, in builds with CUDA (optim/rules/cuda_muon.cu).
-  static void move_momentum_on_device(const ParamState& p, const Options& options, const RuleStep& step,
-                                      const Tensor& u, Stream& stream);
-  static void orthogonalise_on_device(const ParamState& p, const Options& options, const RuleStep& step,
-                                      const Tensor& u, Arena& scratch, Stream& stream);
-  static void update_on_device(const ParamState& p, const Options& options, const RuleStep& step,
-                               const Tensor& direction, const Tensor& totals, Stream& stream);
-  static size_t device_scratch_bytes(const OptimParam& param, const Options& options);
+  // In builds with CUDA (optim/rules/cuda_muon.cu).
+  static std::unique_ptr<UpdateRule> make_on_device(const Options& options);
 
- private:
+ protected:
   Options options_;
 };
 
