@@ -168,7 +168,7 @@ class Optimizer {
   void read_stats(Stream& stream);
 
   double ema_;
-  Device device_;              // of the parameters
+  Device device_;              // the parameters'
   std::vector<Group> groups_;  // the base group is the last
   std::vector<Member> members_;
   std::vector<size_t> matrices_;  // members of matrix rules; their indices here are the tasks

@@ -16,8 +16,8 @@
 namespace ingot {
 namespace {
 
-// The sums of parameters on the CPU: numbers per range of elements, added in order of the ranges, so that they
-// do not depend on which thread computed them.
+// The sums of parameters on the CPU: numbers per range of elements, added in order of the ranges, so that the
+// sums do not depend on which thread computed them.
 class CpuSums final : public UpdateSums {
  public:
   explicit CpuSums(std::vector<const OptimParam*> params) {
@@ -68,10 +68,10 @@ class CpuSums final : public UpdateSums {
     const OptimParam* param;
     Range range;
   };
-  std::vector<ParamRange> ranges_;   // of all parameters, in order
+  std::vector<ParamRange> ranges_;   // those of all parameters, in order
   std::vector<size_t> end_;          // the end of each parameter's ranges
-  std::vector<double> squares_;      // per range: the sum of the squared gradients
-  std::vector<RangeTotals> totals_;  // per range: those of the current step
+  std::vector<double> squares_;      // for each range the sum of the squared gradients
+  std::vector<RangeTotals> totals_;  // for each range those of the last step
 };
 
 constexpr int64_t kTotals = 4;  // numbers in a row of totals
@@ -152,7 +152,7 @@ class CudaSums final : public UpdateSums {
     return {name, plan.peak_bytes(), memory, backing};
   }
 
-  std::vector<int64_t> first_row_;  // of each parameter's totals, and the number of all rows
+  std::vector<int64_t> first_row_;  // the first row of each parameter's totals, and the number of all
   Arena memory_, pinned_;
   Sums there_, here_;
   int64_t longest_ = 0;      // elements of the longest parameter

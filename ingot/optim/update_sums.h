@@ -18,8 +18,8 @@ class UpdateSums {
 
   // Returns the norm of all gradients. Synchronises with the stream.
   virtual double grad_norm(Stream& stream) = 0;
-  // On a CUDA device: (kSquareParts) f32, the partial sums of the squares (optim/cuda_update.h). The host does
-  // not wait. Empty on the CPU.
+  // Returns the partial sums of the squares, (kSquareParts) f32 (optim/cuda_update.h), on a CUDA device, for
+  // which the host does not wait. Empty on the CPU.
   virtual Tensor squares(Stream& stream) = 0;
   // Gives the update of a parameter the place of its totals.
   virtual void place_totals(ParamUpdate& update, size_t param) = 0;
@@ -29,8 +29,8 @@ class UpdateSums {
   virtual int64_t non_finite() const = 0;
 };
 
-// params (borrowed) stay where they are. A plan (Backing::kAddresses) computes no sums; it has their memory on
-// a device.
+// params (borrowed) stay where they are. A plan (Backing::kAddresses) computes no sums; on a device it has
+// their memory.
 std::unique_ptr<UpdateSums> make_update_sums(std::vector<const OptimParam*> params, Device device,
                                              Backing backing);
 

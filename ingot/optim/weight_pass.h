@@ -112,7 +112,7 @@ RangeTotals for_each_run(const ParamState& state, Range range, const RuleStep& s
 // result does not depend on the number of threads.
 template <typename Move>
 void update_ranges(std::span<const ParamUpdate> updates, const Move& move) {
-  std::vector<int64_t> first{0};  // of each parameter's ranges, and the number of all
+  std::vector<int64_t> first{0};  // the first range of each parameter, and the number of all
   for (const ParamUpdate& update : updates)
     first.push_back(first.back() + (update.p.param.elements() + kRangeElements - 1) / kRangeElements);
   parallel_for(first.back(), 1, [&](int64_t begin, int64_t end) {
