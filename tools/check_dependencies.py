@@ -26,7 +26,7 @@ MAY_INCLUDE = {
     "run": ["checkpoint", "memory", "parallel", "train", "config", "console", "nn", "optim", "comm", "data", "formats",
             "ops", "core"],
     "launch": ["run", "checkpoint", "parallel", "config", "console", "core"],
-    "sweep": ["run", "checkpoint", "memory", "config", "console", "formats", "core"],
+    "sweep": ["run", "checkpoint", "memory", "parallel", "config", "console", "formats", "core"],
     "watch": ["sweep", "launch", "run", "config", "console", "formats", "core"],
     "profile": ["run", "plan", "checkpoint", "memory", "parallel", "train", "config", "console", "nn", "optim", "comm", "data",
                 "formats", "ops", "core"],

@@ -100,7 +100,7 @@ std::string Timeline::chrome_trace(const std::string& track) const {
   ChromeTrace trace(0);
   for (const Row& row : rows()) trace.add(track, row.name, row.begin_s, row.end_s);
   const std::string& lines = trace.lines();
-  return "[" + lines.substr(0, lines.empty() ? 0 : lines.size() - 2) + "]\n";
+  return fmt::format("[{}]\n", std::string_view(lines).substr(0, lines.empty() ? 0 : lines.size() - 2));
 }
 
 }  // namespace ingot
