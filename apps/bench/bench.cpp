@@ -102,8 +102,9 @@ void print_text(const StepBench& b) {
   if (b.device_bytes > 0)
     fmt::print("memory of the device: {}\n", format_bytes(static_cast<double>(b.device_bytes)));
   if (b.launches.kernels > 0)
-    fmt::print("launches per step: {:.1f} kernels, {:.1f} operations of libraries, {:.1f} copies, {:.1f} graphs\n",
-               b.launches.kernels, b.launches.libraries, b.launches.copies, b.launches.graphs);
+    fmt::print(
+        "launches per step: {:.1f} kernels, {:.1f} operations of libraries, {:.1f} copies, {:.1f} graphs\n",
+        b.launches.kernels, b.launches.libraries, b.launches.copies, b.launches.graphs);
   if (!b.kernels.attention_forward.empty())
     fmt::print("attention: {}; backward: {}\n", b.kernels.attention_forward, b.kernels.attention_backward);
   if (const std::string refused = b.kernels.refused(); !refused.empty())

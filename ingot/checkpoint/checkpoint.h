@@ -115,9 +115,9 @@ enum class MatrixFormat { kCompute, kInt8 };
 LoadedModel load_model(const std::filesystem::path& path, std::optional<DType> compute, LoadedWeights weights,
                        const DamageReport& report, MatrixFormat format = MatrixFormat::kCompute);
 
-// Loads, in f32, the mean of the weights of a run's newest `count` good checkpoints; loaded.path is the newest
-// one. Damaged ones are reported and replaced by older ones. run: its folder, or its checkpoints/ folder.
-// Throws a kUsage error if it has fewer.
+// Loads, in f32, the mean of the weights of a run's newest `count` good checkpoints; path is the newest one.
+// Damaged ones are reported and replaced by older ones. run: its folder, or its checkpoints/ folder. Throws a
+// kUsage error if it has fewer.
 LoadedModel load_mean_model(const std::filesystem::path& run, int64_t count, LoadedWeights weights,
                             const DamageReport& report);
 

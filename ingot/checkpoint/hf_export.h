@@ -23,11 +23,11 @@ struct HfExport {
   uint64_t bytes = 0;  // size of the weights
 };
 
-// Writes the model of `from` (as for load_model or load_mean_model) to a new folder: config.json, generation_config.json, the
-// tokenizer, and the weights as one safetensors file or several with an index. A model that no class of
-// transformers computes gets modeling_ingot.py, for trust_remote_code. The folder appears only when it is
-// complete. Throws a kUsage error if it exists and is not empty, a kNumerics error if a weight does not fit
-// into the dtype, and a kDisk error if writing fails.
+// Writes the model of `from` (as for load_model or load_mean_model) to a new folder: config.json,
+// generation_config.json, the tokenizer, and the weights as one safetensors file or several with an index. A
+// model that no class of transformers computes gets modeling_ingot.py, for trust_remote_code. The folder
+// appears only when it is complete. Throws a kUsage error if it exists and is not empty, a kNumerics error if
+// a weight does not fit into the dtype, and a kDisk error if writing fails.
 HfExport export_hf(const std::filesystem::path& from, const std::filesystem::path& folder,
                    const HfExportOptions& options, const DamageReport& report);
 

@@ -162,7 +162,7 @@ StepBench::Launches make_timed(Steps& steps, int64_t count, const Trace& trace) 
     const cuda::LaunchCounts before = cuda::launch_counts();
     steps.make(count);
     const cuda::LaunchCounts after = cuda::launch_counts();
-    const auto per_step = [&](int64_t cuda::LaunchCounts::* kind) {
+    const auto per_step = [&](int64_t cuda::LaunchCounts::*kind) {
       return static_cast<double>(after.*kind - before.*kind) / static_cast<double>(count);
     };
     return {.kernels = per_step(&cuda::LaunchCounts::kernels),

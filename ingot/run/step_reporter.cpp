@@ -89,7 +89,8 @@ std::vector<MetricsField> StepReporter::fields(const StepResult& result, const S
     stages_s_ += pipeline->step_s;
     fields.emplace_back("bubble", pipeline->wait_s / pipeline->step_s);
   }
-  if (setup_.config.precision.compute == DType::f16) fields.emplace_back("loss_scale", result.step.scaler.scale);
+  if (setup_.config.precision.compute == DType::f16)
+    fields.emplace_back("loss_scale", result.step.scaler.scale);
   if (const int64_t skipped = trainer_.state().optimizer.non_finite_gradients(); skipped > 0) {
     non_finite_gradients_ += skipped;
     fields.emplace_back("non_finite_gradients", skipped);

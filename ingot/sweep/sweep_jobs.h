@@ -16,7 +16,8 @@ struct SweepJobs {
   int threads = 1;         // of each rank of a run
   int ranks = 1;           // the most that a run has
   uint64_t run_bytes = 0;  // planned memory of the largest run, all its ranks together
-  // By job. A run has GPUs of its own while there are enough, and cores of its own if the runs use all cores.
+  // The place of each job. A run has GPUs of its own while there are enough, and cores of its own if the runs
+  // use all cores.
   std::vector<ChildPlace> places = {};
 };
 
