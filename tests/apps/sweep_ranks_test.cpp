@@ -45,7 +45,7 @@ TEST_F(SweepOfRanks, ASignalLetsAllRanksSave) {
                              "break; sleep 0.1; done\nkill -TERM $job; wait $job; exit $?");
   EXPECT_EQ(ended.exit_code, 75) << ended.output;
   EXPECT_EQ(runs("s")[0]["status"], "interrupted") << ended.output;
-  EXPECT_GE(runs("s")[0]["steps"], 4);
+  EXPECT_GT(runs("s")[0]["steps"], 0);
 }
 
 TEST_F(SweepOfRanks, TheErrorOfARankIsThatOfTheRun) {

@@ -50,14 +50,21 @@ class CheckpointStoreTest : public ::testing::Test {
     for (const Checkpoint& c : list_checkpoints(folder_)) out.push_back(c.step);
     return out;
   }
-  // Returns the step of the newest good checkpoint, or -1 if there is none, and checks its content.
-  int64_t newest() const {
+  // Returns the newest checkpoint with the bytes of its manifest; those of newer ones are reported.
+  std::optional<Checkpoint> newest_good(const DamageReport& report) const {
     for (const Checkpoint& found : list_checkpoints(folder_)) {
-      if (!verify_checkpoint(found.path).empty()) continue;
-      EXPECT_EQ(read_file(found.path / "state.json"), fmt::format("{{\"step\": {}}}", found.step));
-      return found.step;
+      const std::vector<ManifestProblem> problems = verify_checkpoint(found.path);
+      if (problems.empty()) return found;
+      for (const ManifestProblem& problem : problems) report(found.path, problem.file + " " + problem.what);
     }
-    return -1;
+    return std::nullopt;
+  }
+  // Returns its step, or -1 if there is none, and checks its content.
+  int64_t newest() const {
+    const std::optional<Checkpoint> found = newest_good([](const fs::path&, const std::string&) {});
+    if (!found) return -1;
+    EXPECT_EQ(read_file(found->path / "state.json"), fmt::format("{{\"step\": {}}}", found->step));
+    return found->step;
   }
   std::vector<std::string> names() const {
     std::vector<std::string> out;
@@ -75,11 +82,11 @@ class CheckpointStoreTest : public ::testing::Test {
 TEST_F(CheckpointStoreTest, CommitsListsAndFindsTheNewest) {
   CheckpointStore store(folder_);
   EXPECT_TRUE(store.list().empty());
-  EXPECT_EQ(store.newest_healthy(kNoDamage), std::nullopt);
+  EXPECT_EQ(newest_good(kNoDamage), std::nullopt);
   for (const int64_t step : {100, 9, 1'000'000'000}) save(store, step);
   EXPECT_THAT(steps(), ::testing::ElementsAre(1'000'000'000, 100, 9));
   EXPECT_THAT(names(), ::testing::ElementsAre("step-000000009", "step-000000100", "step-1000000000"));
-  const std::optional<Checkpoint> newest = store.newest_healthy(kNoDamage);
+  const std::optional<Checkpoint> newest = newest_good(kNoDamage);
   ASSERT_TRUE(newest.has_value());
   EXPECT_EQ(newest->step, 1'000'000'000);
   const Manifest manifest = read_manifest(newest->path);
@@ -148,10 +155,9 @@ TEST_F(CheckpointStoreTest, ADamagedCheckpointIsNamedAndTheNewestGoodOneIsUsed) 
   put(folder_ / "step-000000040" / "state.json", "{\"step\": 41}");
   fs::remove(folder_ / "step-000000030" / "MANIFEST.json");
   std::string report;
-  const std::optional<Checkpoint> found =
-      store.newest_healthy([&](const fs::path& path, const std::string& what) {
-        report += path.filename().string() + ": " + what + "\n";
-      });
+  const std::optional<Checkpoint> found = newest_good([&](const fs::path& path, const std::string& what) {
+    report += path.filename().string() + ": " + what + "\n";
+  });
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->step, 20);
   EXPECT_THAT(report, HasSubstr("step-000000040: state.json has hash"));

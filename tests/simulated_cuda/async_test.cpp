@@ -50,7 +50,7 @@ void expect_same_step(const StepResult& got, const StepResult& want, int step) {
   EXPECT_EQ(got.clip, want.clip) << step;
   EXPECT_EQ(got.tokens, want.tokens) << step;
   EXPECT_EQ(got.grad_correction, want.grad_correction) << step;
-  EXPECT_EQ(got.loss_scale, want.loss_scale) << step;
+  EXPECT_EQ(got.step.scaler.scale, want.step.scaler.scale) << step;
   EXPECT_EQ(got.fp8.elements, want.fp8.elements) << step;
   EXPECT_EQ(got.fp8.saturated, want.fp8.saturated) << step;
   EXPECT_EQ(got.fp8.underflowed, want.fp8.underflowed) << step;
@@ -272,7 +272,7 @@ TEST(AsyncSteps, StepsThatOverflowAreRepeatedWithALowerScale) {
       {"precision.compute=f16", "precision.loss_scale_init=1073741824", "precision.loss_scale_interval=3"});
   SmallTraining waiting(config), late(config);
   std::vector<double> want, got;
-  while (waiting.trainer.state().steps_done < 12) want.push_back(waiting.steps(1).loss_scale);
+  while (waiting.trainer.state().steps_done < 12) want.push_back(waiting.steps(1).step.scaler.scale);
   Trainer& trainer = late.trainer;
   int undone = 0, in_flight = 0;
   while (trainer.state().steps_done < 12 || in_flight > 0) {
@@ -283,7 +283,7 @@ TEST(AsyncSteps, StepsThatOverflowAreRepeatedWithALowerScale) {
     if (in_flight < 2 && trainer.state().steps_done < 12) continue;
     const StepResult result = trainer.collect(late.loader);
     --in_flight;
-    got.push_back(result.loss_scale);
+    got.push_back(result.step.scaler.scale);
     if (result.lowered_scale)
       trainer.discard();
     else

@@ -46,7 +46,7 @@ inline TrainingCurve train(Training& run) {
     curve.losses.push_back(result.loss);
     curve.top1.push_back(result.top1);
     curve.norms.push_back(result.grad_norm);
-    curve.scales.push_back(result.loss_scale);
+    curve.scales.push_back(result.step.scaler.scale);
     if (result.raw.tokens > 0) curve.raw.push_back(result.raw.ce);
   }
   curve.eval = run.trainer.evaluate(run.source, 3000);

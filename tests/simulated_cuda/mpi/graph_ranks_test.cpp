@@ -101,7 +101,7 @@ TEST_P(GraphsOnRanks, EqualStepsSubmittedKernelByKernel) {
       EXPECT_EQ(got[i].loss, want[i].loss) << steps << " " << i;
       EXPECT_EQ(got[i].top1, want[i].top1) << steps << " " << i;
       EXPECT_EQ(got[i].grad_norm, want[i].grad_norm) << steps << " " << i;
-      EXPECT_EQ(got[i].loss_scale, want[i].loss_scale) << steps << " " << i;
+      EXPECT_EQ(got[i].step.scaler.scale, want[i].step.scaler.scale) << steps << " " << i;
       EXPECT_EQ(got[i].fp8.elements, want[i].fp8.elements) << steps << " " << i;
       EXPECT_EQ(got[i].fp8.amax, want[i].fp8.amax) << steps << " " << i;
     }
