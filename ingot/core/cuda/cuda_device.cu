@@ -1,7 +1,6 @@
 #include "ingot/core/cuda/cuda_device.h"
 
 #include <array>
-#include <atomic>
 #include <utility>
 
 #include "ingot/core/copy.h"
@@ -30,8 +29,6 @@ Stream stream_of_priority(int priority) {
   stream.queue = std::make_unique<Queue>(priority);
   return stream;
 }
-
-std::array<std::atomic<int64_t>, 4> launches;  // by LaunchKind
 
 cudaEvent_t handle(void* event) { return static_cast<cudaEvent_t>(event); }
 
@@ -100,18 +97,6 @@ int current_device() {
   int index = 0;
   INGOT_CUDA_CHECK(cudaGetDevice(&index));
   return index;
-}
-
-LaunchCounts launch_counts() {
-  const auto count = [](LaunchKind kind) { return launches[static_cast<size_t>(kind)].load(); };
-  return {.kernels = count(LaunchKind::kKernel),
-          .libraries = count(LaunchKind::kLibrary),
-          .copies = count(LaunchKind::kCopy),
-          .graphs = count(LaunchKind::kGraph)};
-}
-
-void count_launch(LaunchKind kind) {
-  launches[static_cast<size_t>(kind)].fetch_add(1, std::memory_order_relaxed);
 }
 
 int driver_version() {

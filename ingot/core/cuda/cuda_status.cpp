@@ -1,5 +1,9 @@
-// Code for builds without CUDA and machines without a device: it says why no device can be used.
+// The part of the interface to devices that needs no header of CUDA: it says why no device can be used, and
+// counts the calls that give devices work.
 #include <dlfcn.h>
+
+#include <array>
+#include <atomic>
 
 #include "ingot/core/cuda/cuda_device.h"
 
@@ -28,4 +32,24 @@ Stream make_stream(Device device) {
   fail(ErrorKind::kUsage, "CUDA: {}", kNoCudaInBuild);
 }
 
+namespace cuda {
+namespace {
+
+std::array<std::atomic<int64_t>, 4> launches;  // by LaunchKind
+
+}  // namespace
+
+LaunchCounts launch_counts() {
+  const auto count = [](LaunchKind kind) { return launches[static_cast<size_t>(kind)].load(); };
+  return {.kernels = count(LaunchKind::kKernel),
+          .libraries = count(LaunchKind::kLibrary),
+          .copies = count(LaunchKind::kCopy),
+          .graphs = count(LaunchKind::kGraph)};
+}
+
+void count_launch(LaunchKind kind) {
+  launches[static_cast<size_t>(kind)].fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace cuda
 }  // namespace ingot
