@@ -26,18 +26,18 @@ def main():
     program = results.ROOT / "build/release/bench/loader_waits"
     if not program.exists():
         sys.exit(f"{program} is missing: tools/build.sh release loader_waits")
-    step_ms = 3 if options.tiny else options.step_ms
+    step_ms, slow_ms = (1, 0.1) if options.tiny else (options.step_ms, options.latency_ms)
     result = results.provenance(("ingot/data",))
-    result["settings"] = {"step_ms": step_ms, "latency_ms": options.latency_ms, "mb_per_s": options.mb_per_s}
+    result["settings"] = {"step_ms": step_ms, "latency_ms": slow_ms, "mb_per_s": options.mb_per_s}
     result["arms"], tokens = {}, {}
     with tempfile.TemporaryDirectory() as folder:
         text, tokenizer = Path(folder) / "text.txt", Path(folder) / "tokenizer.json"
-        text.write_text("".join(p.read_text(encoding="utf-8") for p in sorted((results.ROOT / "docs").glob("**/*.md"))) * 4,
+        text.write_text("".join(p.read_text(encoding="utf-8") for p in sorted((results.ROOT / "docs").glob("**/*.md"))) * (1 if options.tiny else 4),
                         encoding="utf-8")
         subprocess.run([options.ingot, "tokenizer", "train", "--quiet", "--data", text, "--out", tokenizer], check=True)
         for turn in range(options.rounds):
             for kind in ("shards", "text"):
-                for disk, latency_ms in (("fast", 0), ("slow", options.latency_ms)):
+                for disk, latency_ms in (("fast", 0), ("slow", slow_ms)):
                     for name, workers in WORKERS.items():
                         words = [program, kind, text, tokenizer, workers, PREFETCH, step_ms, latency_ms, options.mb_per_s]
                         found = json.loads(subprocess.run([str(word) for word in words], capture_output=True, text=True, check=True).stdout)
