@@ -14,6 +14,7 @@
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/formats/safetensors.h"
+#include "tests/checkpoint/newest_good.h"
 #include "tests/checkpoint/traced_child.h"
 
 namespace ingot {
@@ -50,18 +51,9 @@ class CheckpointStoreTest : public ::testing::Test {
     for (const Checkpoint& c : list_checkpoints(folder_)) out.push_back(c.step);
     return out;
   }
-  // Returns the newest checkpoint with the bytes of its manifest; those of newer ones are reported.
-  std::optional<Checkpoint> newest_good(const DamageReport& report) const {
-    for (const Checkpoint& found : list_checkpoints(folder_)) {
-      const std::vector<ManifestProblem> problems = verify_checkpoint(found.path);
-      if (problems.empty()) return found;
-      for (const ManifestProblem& problem : problems) report(found.path, problem.file + " " + problem.what);
-    }
-    return std::nullopt;
-  }
-  // Returns its step, or -1 if there is none, and checks its content.
+  // Returns the step of the newest good checkpoint, or -1 if there is none, and checks its content.
   int64_t newest() const {
-    const std::optional<Checkpoint> found = newest_good([](const fs::path&, const std::string&) {});
+    const std::optional<Checkpoint> found = newest_good_checkpoint(folder_, {});
     if (!found) return -1;
     EXPECT_EQ(read_file(found->path / "state.json"), fmt::format("{{\"step\": {}}}", found->step));
     return found->step;
@@ -82,11 +74,11 @@ class CheckpointStoreTest : public ::testing::Test {
 TEST_F(CheckpointStoreTest, CommitsListsAndFindsTheNewest) {
   CheckpointStore store(folder_);
   EXPECT_TRUE(store.list().empty());
-  EXPECT_EQ(newest_good(kNoDamage), std::nullopt);
+  EXPECT_EQ(newest_good_checkpoint(folder_, kNoDamage), std::nullopt);
   for (const int64_t step : {100, 9, 1'000'000'000}) save(store, step);
   EXPECT_THAT(steps(), ::testing::ElementsAre(1'000'000'000, 100, 9));
   EXPECT_THAT(names(), ::testing::ElementsAre("step-000000009", "step-000000100", "step-1000000000"));
-  const std::optional<Checkpoint> newest = newest_good(kNoDamage);
+  const std::optional<Checkpoint> newest = newest_good_checkpoint(folder_, kNoDamage);
   ASSERT_TRUE(newest.has_value());
   EXPECT_EQ(newest->step, 1'000'000'000);
   const Manifest manifest = read_manifest(newest->path);
@@ -155,9 +147,10 @@ TEST_F(CheckpointStoreTest, ADamagedCheckpointIsNamedAndTheNewestGoodOneIsUsed) 
   put(folder_ / "step-000000040" / "state.json", "{\"step\": 41}");
   fs::remove(folder_ / "step-000000030" / "MANIFEST.json");
   std::string report;
-  const std::optional<Checkpoint> found = newest_good([&](const fs::path& path, const std::string& what) {
-    report += path.filename().string() + ": " + what + "\n";
-  });
+  const std::optional<Checkpoint> found =
+      newest_good_checkpoint(folder_, [&](const fs::path& path, const std::string& what) {
+        report += path.filename().string() + ": " + what + "\n";
+      });
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->step, 20);
   EXPECT_THAT(report, HasSubstr("step-000000040: state.json has hash"));

@@ -10,6 +10,7 @@
 #include "ingot/checkpoint/checkpoint_store.h"
 #include "ingot/formats/metrics_log.h"
 #include "ingot/run/record/run_status.h"
+#include "tests/checkpoint/newest_good.h"
 #include "tests/simulated_ranks/verdict.h"
 
 namespace ingot::simulated {
@@ -72,7 +73,7 @@ void require_saved_checkpoints(const fs::path& run, const SimulatedJob& job) {
   if (job.saved().empty()) return;
   std::string damage;
   const auto newest =
-      newest_healthy_checkpoint(run / "checkpoints", [&](const fs::path& path, const std::string& what) {
+      newest_good_checkpoint(run / "checkpoints", [&](const fs::path& path, const std::string& what) {
         damage += fmt::format("{}: {}; ", path.filename().string(), what);
       });
   const int64_t saved = *job.saved().rbegin();
@@ -137,7 +138,7 @@ void require_complete_run(const Scenario& scenario, const Undisturbed& undisturb
   }
   if (step != config.train.steps)
     end_seed("a step is lost or repeated in metrics.jsonl", fmt::format("{} steps are recorded", step));
-  const auto newest = newest_healthy_checkpoint(run / "checkpoints", {});
+  const auto newest = newest_good_checkpoint(run / "checkpoints", {});
   if (!newest || newest->step != config.train.steps)
     end_seed("a saved checkpoint is lost", "the last step's checkpoint is missing");
   const auto status = read_run_status(run);

@@ -15,6 +15,7 @@
 #include "ingot/run/record/heartbeat.h"
 #include "ingot/run/record/run_folder.h"
 #include "ingot/run/run.h"
+#include "tests/checkpoint/newest_good.h"
 #include "tests/simulated_ranks/verdict.h"
 
 namespace ingot::simulated {
@@ -109,7 +110,7 @@ void SimulatedJob::start() {
   will_damage_ = false;
   choose_hosts();
   const auto count = static_cast<size_t>(layout_.ranks());
-  const auto good = newest_healthy_checkpoint(run_ / "checkpoints", {});
+  const auto good = newest_good_checkpoint(run_ / "checkpoints", {});
   attempts_.push_back({.layout = layout_,
                        .first_step = good ? good->step : 0,
                        .updates = std::vector<std::vector<Update>>(count),
