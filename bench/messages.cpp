@@ -30,7 +30,7 @@ using Kind = CommOperation::Kind;
 struct Arm {
   std::string name;
   Kind kind;
-  std::vector<uint64_t> bytes;  // of each message
+  std::vector<uint64_t> bytes;  // one number per message
   std::function<void()> run;
   std::vector<double> times_ms = {};
 };

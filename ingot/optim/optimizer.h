@@ -178,7 +178,7 @@ class Optimizer {
   Arena arena_, scratch_;
   std::vector<State> states_;
   std::unique_ptr<UpdateSums> sums_;
-  ByTurn<Tensor> numbers_;  // what all members use in the current step
+  ByTurn<Tensor> numbers_;  // the numbers that the members use in this step
   std::vector<ParamStats> stats_;
   int64_t t_ = 0;
 };

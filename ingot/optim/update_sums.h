@@ -18,8 +18,8 @@ class UpdateSums {
 
   // Returns the norm of all gradients. Synchronises with the stream.
   virtual double grad_norm(Stream& stream) = 0;
-  // Returns the partial sums of the squares, (kSquareParts) f32 (optim/cuda_update.h), on a CUDA device, for
-  // which the host does not wait. Empty on the CPU.
+  // On a CUDA device, starts to sum the squares and returns their partial sums (kSquareParts) f32
+  // (optim/cuda_update.h) without waiting for them. On the CPU, the result is empty.
   virtual Tensor squares(Stream& stream) = 0;
   // Gives the update of a parameter the place of its totals.
   virtual void place_totals(ParamUpdate& update, size_t param) = 0;

@@ -120,7 +120,7 @@ MeasuredCosts machine_costs(const RunConfig& config, const MeshShape& shape, int
   };
   std::vector<MeasuredCosts::Row> rows;
   {
-    std::list<ChildProgram> others;  // which measure at the same time; their results are not needed
+    std::list<ChildProgram> others;  // They measure at the same time; their results are not needed.
     for (int i = 1; i < sharing.ranks; ++i) others.emplace_back(measure);
     rows = MeasuredCosts::rows_of(measure());
   }

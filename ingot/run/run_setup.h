@@ -20,7 +20,7 @@ namespace ingot {
 // The checkpoint that a run resumes.
 struct ResumePoint {
   Checkpoint checkpoint;
-  ResumeCheck changes;  // of the configuration since then
+  ResumeCheck changes;  // keys of the configuration that differ from its own
 };
 
 struct RunSetup {

@@ -13,7 +13,7 @@ namespace ingot {
 
 struct SweepJobs {
   int jobs = 1;
-  int threads = 1;         // of each rank of a run
+  int threads = 1;         // that each rank of a run uses
   int ranks = 1;           // the most that a run has
   uint64_t run_bytes = 0;  // planned memory of the largest run, all its ranks together
   // The place of each job. A run has GPUs of its own while there are enough, and cores of its own if the runs

@@ -23,7 +23,7 @@ namespace ingot {
 
 struct SweepOptions {
   std::filesystem::path program;  // ingot
-  std::string launcher;           // of the ranks of a run that has several: "mpirun"
+  std::string launcher;           // starts the ranks of a run with several: "mpirun"
   std::filesystem::path out;      // the runs are in out/runs, what they wrote to stderr in out/logs
   SweepJobs jobs;
   double halving_eta = 1;  // 1: no run stops early
@@ -51,7 +51,7 @@ class SweepRunner {
   struct Child {
     std::unique_ptr<ChildProgram> program;
     int64_t target = 0;  // the step to which it trains
-    size_t place = 0;    // of SweepJobs::places
+    size_t place = 0;    // its index in SweepJobs::places
     Clock::time_point begin;
   };
 

@@ -9,7 +9,7 @@
 
 namespace ingot {
 
-// What is wrong with newer ones goes to `report`, unless it is null.
+// Passes what is wrong with newer ones to `report`, unless it is null.
 inline std::optional<Checkpoint> newest_good_checkpoint(const std::filesystem::path& folder,
                                                         const DamageReport& report) {
   for (const Checkpoint& found : list_checkpoints(folder)) {
