@@ -11,12 +11,10 @@
 // whenever the graph is launched. NCCL itself keeps the order between the collectives of graphs and others of
 // a communicator.
 #include <cuda_runtime.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <deque>
 #include <exception>
 #include <mutex>
@@ -136,8 +134,8 @@ class NcclGroup final : public Communicator {
       on_host_.push_back({next_on_host_, relay(*staged_, o)});
       return kOnHost | next_on_host_++;
     }
-    throw_if_failed();
     Lane& lane = lane_of(o.kind);
+    throw_if_failed(&lane, kind_name(o.kind), o.name);
     if (!stream_.graph) wait_for_room(lane);
     ready_.record(stream_);
     ready_.make_wait(lane.queue);
@@ -280,24 +278,31 @@ class NcclGroup final : public Communicator {
 
   // Blocks until a call that NCCL may continue in the background has finished. Throws if it failed, or if the
   // watcher has found an error meanwhile.
-  void settle(const Lane* lane, ncclResult_t result, const char* call, std::string_view operation = {}) {
+  void settle(const Lane* lane, ncclResult_t result, std::string_view call, std::string_view operation = {}) {
     while (result == ncclInProgress && lane) {
-      throw_if_failed();
+      throw_if_failed(lane, call, operation);
       std::this_thread::yield();
       result = state_of(*lane);
     }
-    throw_if_failed();
+    throw_if_failed(lane, call, operation);
     if (result == ncclSuccess) return;
-    const std::string cause = library_.words(result, lane ? lane->comm : nullptr);
-    if (operation.empty()) fail(ErrorKind::kInternal, "NCCL: group {}: {}: {}", name(), call, cause);
-    fail(ErrorKind::kInternal, "{}",
-         failure_text(name(), call, std::string(operation), lane->started + 1, cause));
+    fail_in(lane, call, operation, library_.words(result, lane ? lane->comm : nullptr));
   }
 
-  void throw_if_failed() {
+  // Throws the error that the watcher has found, and names the collective that ran then. If none did, because
+  // another rank failed earlier than this one began, it names the call that the error prevents.
+  void throw_if_failed(const Lane* lane = nullptr, std::string_view call = "wait",
+                       std::string_view operation = {}) {
     if (!has_failed_) return;
     const std::lock_guard lock(mutex_);
-    fail(ErrorKind::kInternal, "{}", failure_);
+    if (failed_->running.empty()) fail_in(lane, call, operation, failure_);
+    const Running& first = failed_->running.front();
+    fail(ErrorKind::kInternal, "{}", failure_text(name(), first.kind, first.name, first.number, failure_));
+  }
+  [[noreturn]] void fail_in(const Lane* lane, std::string_view call, std::string_view operation,
+                            std::string_view cause) {
+    const uint64_t number = lane ? lane->started + 1 : 0;
+    fail(ErrorKind::kInternal, "{}", failure_text(name(), call, operation, number, cause));
   }
 
   // Ends all communicators in order. Returns ncclInProgress if one is not done within kFinalizeTime.
@@ -370,11 +375,8 @@ class NcclGroup final : public Communicator {
     if (result == ncclSuccess || result == ncclInProgress || has_failed_) return;
     {
       const std::lock_guard lock(mutex_);
-      const bool is_running = !lane.running.empty();
-      failure_ =
-          failure_text(name(), is_running ? lane.running.front().kind.c_str() : "nothing",
-                       is_running ? lane.running.front().name : "",
-                       is_running ? lane.running.front().number : 0, library_.words(result, lane.comm));
+      failure_ = library_.words(result, lane.comm);
+      failed_ = &lane;
     }
     has_failed_ = true;
     abort_all();
@@ -397,18 +399,12 @@ class NcclGroup final : public Communicator {
   std::vector<Lane> lanes_;
   std::vector<cudaEvent_t> free_;           // guarded by mutex_
   std::vector<cudaEvent_t> ends_in_graph_;  // ends of the collectives in the graph that is captured now
-  std::string failure_;                     // guarded by mutex_
+  // The watcher's error and its lane, which notes no end after it. Both are guarded by mutex_.
+  std::string failure_;
+  const Lane* failed_ = nullptr;
   std::atomic<bool> has_failed_ = false, is_ending_ = false;
   std::thread watcher_;  // last, because it uses the other members
 };
-
-RankDevice own_device(int64_t version) {
-  RankDevice own;
-  own.version = version;
-  gethostname(own.node, sizeof own.node - 1);
-  cuda::device_bus().copy(own.bus, sizeof own.bus - 1);
-  return own;
-}
 
 }  // namespace
 

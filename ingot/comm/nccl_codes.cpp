@@ -56,9 +56,10 @@ bool have_own_devices(std::span<const RankDevice> ranks) {
   return true;
 }
 
-std::string failure_text(const std::string& group, const char* kind, const std::string& name, uint64_t number,
-                         const std::string& cause) {
-  return fmt::format("NCCL: group {}: {} '{}' (number {}): {}", group, kind, name, number, cause);
+std::string failure_text(std::string_view group, std::string_view call, std::string_view operation,
+                         uint64_t number, std::string_view cause) {
+  if (operation.empty()) return fmt::format("NCCL: group {}: {}: {}", group, call, cause);
+  return fmt::format("NCCL: group {}: {} '{}' (number {}): {}", group, call, operation, number, cause);
 }
 
 }  // namespace ingot::nccl

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "ingot/comm/communicator.h"
 #include "ingot/core/stream.h"
@@ -43,8 +44,9 @@ int dtype_code(DType dtype);
 int op_code(ReduceOp op);
 
 // "NCCL: group dp: all_reduce 'gradients 3' (number 17): unhandled system error (...)"
-std::string failure_text(const std::string& group, const char* kind, const std::string& name, uint64_t number,
-                         const std::string& cause);
+// "NCCL: group dp: ncclCommSplit: unhandled system error (...)" for a call that is no operation
+std::string failure_text(std::string_view group, std::string_view call, std::string_view operation,
+                         uint64_t number, std::string_view cause);
 
 }  // namespace nccl
 }  // namespace ingot

@@ -1,14 +1,19 @@
-// The functions of NCCL's library that Ingot calls, loaded at run time. Internal to group_nccl.cpp.
+// The functions of NCCL's library that Ingot calls, loaded at run time, and the device on which they run.
+// Internal to group_nccl.cpp.
 #pragma once
 
 #include <dlfcn.h>
 #include <fmt/core.h>
 #include <nccl.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <type_traits>
+
+#include "ingot/comm/nccl_group.h"
+#include "ingot/core/cuda/cuda_device.h"
 
 namespace ingot::nccl {
 
@@ -86,5 +91,14 @@ struct Library {
     return fmt::format("{} ({})", text(result), last_error(comm));
   }
 };
+
+// Returns this rank's device; `version` is that of the loaded library.
+inline RankDevice own_device(int64_t version) {
+  RankDevice own;
+  own.version = version;
+  gethostname(own.node, sizeof own.node - 1);
+  cuda::device_bus().copy(own.bus, sizeof own.bus - 1);
+  return own;
+}
 
 }  // namespace ingot::nccl

@@ -46,6 +46,8 @@ TEST(Nccl, EveryRankNeedsItsOwnDevice) {
 TEST(Nccl, AFailureNamesTheOperation) {
   EXPECT_EQ(nccl::failure_text("dp", "all_reduce", "gradients 3", 17, "remote process exited"),
             "NCCL: group dp: all_reduce 'gradients 3' (number 17): remote process exited");
+  EXPECT_EQ(nccl::failure_text("dp", "ncclCommSplit", "", 0, "unhandled system error"),
+            "NCCL: group dp: ncclCommSplit: unhandled system error");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "ingot/comm/device_group.h"
 #include "ingot/comm/nccl_group.h"
@@ -176,6 +177,22 @@ TEST_F(NcclTest, AnAbortMayEndLate) {
   group.reset();
 }
 
+// Rank 1 fails before the other ranks begin the collective. They name it although nothing runs on them.
+TEST_F(NcclTest, AnErrorNamesTheCollectiveThatItPrevents) {
+  const Tensor t = put(DType::f32, {rank});
+  ::setenv("INGOT_SIMULATED_NCCL", "fail:1:0", 1);
+  const auto run = [&] {
+    group->start_all_reduce("gradients 3", t).wait();
+    synchronize(stream);
+    group->all_reduce("next", t);
+  };
+  std::string text = rank == 1 ? failure_of(run) : "";
+  world->barrier("rank 1 has failed");
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the watchers look every 5 ms
+  if (rank != 1) text = failure_of(run);
+  EXPECT_THAT(text, HasSubstr("NCCL: group world: all_reduce 'gradients 3' (number 1): "));
+}
+
 TEST_F(NcclTest, ASplitThatFailsIsNamed) {
   ::setenv("INGOT_SIMULATED_NCCL", ("split:" + std::to_string(world->rank()) + ":0").c_str(), 1);
   EXPECT_THAT(failure_of([&] { device_group(*world, stream); }),
@@ -203,8 +220,7 @@ TEST_F(NcclTest, AnErrorNamesRankOperationAndNumberEverywhere) {
   synchronize(stream);
   world->barrier("before");
   ::setenv("INGOT_SIMULATED_NCCL", "fail:1:0", 1);
-  Pending pending = group->start_all_reduce("gradients 3", t);
-  const std::string at_once = failure_of([&] { pending.wait(); });
+  const std::string at_once = failure_of([&] { group->start_all_reduce("gradients 3", t).wait(); });
   synchronize(stream);  // ends, because the group is aborted
   const std::string later = failure_of([&] { group->all_reduce("next", t); });
   for (const std::string& text : {later, at_once.empty() ? later : at_once}) {
