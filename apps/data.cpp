@@ -1,5 +1,6 @@
 // ingot data prepare|inspect
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -13,10 +14,12 @@
 #include "apps/commands.h"
 #include "apps/progress_line.h"
 #include "ingot/config/config_units.h"
+#include "ingot/console/colour.h"
 #include "ingot/core/error.h"
 #include "ingot/core/process/stop_signals.h"
 #include "ingot/core/visible_text.h"
 #include "ingot/data/builtin_corpus.h"
+#include "ingot/data/chat/chat_data.h"
 #include "ingot/data/dataset_folder.h"
 #include "ingot/data/document_stats.h"
 #include "ingot/data/prepare.h"
@@ -32,7 +35,7 @@ using Json = nlohmann::ordered_json;
 
 struct Options {
   std::vector<std::string> data;
-  std::string tokenizer, out, text_field = "text", shard_tokens = "100M", dtype = "auto";
+  std::string tokenizer, out, text_field = "text", shard_tokens = "100M", dtype = "auto", chat_template;
   std::string vocab_size = "4096", pattern = "cl100k";  // for a BPE trained here
   double val_fraction = 0.1;
   int64_t samples = 3;  // inspect
@@ -106,7 +109,7 @@ void prepare(const Options& options) {
 
 struct InspectOptions {
   std::vector<std::string> data;
-  std::string tokenizer, text_field = "text";
+  std::string tokenizer, text_field = "text", chat_template;
   int64_t samples = 3;  // documents shown
   bool is_json = false;
 };
@@ -255,9 +258,53 @@ Json inspect_text(const std::string& spec, const InspectOptions& options) {
   return {};
 }
 
+// Prints a conversation as the model reads it, one line for each run of tokens. Targets have a plus, and are green in
+// a terminal.
+void print_masked(const ChatTokens& tokens, const Tokenizer& tokenizer) {
+  const bool has_colour = wants_colour(isatty(STDOUT_FILENO));
+  for (size_t begin = 0; begin < tokens.ids.size();) {
+    const bool is_target = tokens.is_target[begin];
+    std::string bytes;
+    for (; begin < tokens.ids.size() && tokens.is_target[begin] == is_target; ++begin)
+      tokenizer.append_bytes(tokens.ids[begin], bytes);
+    const std::string line = fmt::format("{} {}", is_target ? '+' : ' ',
+                                         visible_line(one_line_preview(Utf8Stream().push(bytes), SIZE_MAX)));
+    fmt::print("    {}\n", has_colour ? painted(line, is_target ? Colour::kGreen : Colour::kDim) : line);
+  }
+}
+
+Json inspect_chat(const std::string& spec, const Tokenizer* tokenizer, const InspectOptions& options) {
+  if (!tokenizer)
+    fail(ErrorKind::kUsage,
+         "{}: is chat data; name the folder of the model that shall read it, with --tokenizer FOLDER", spec);
+  const ChatFormat format{.tokenizer = *tokenizer,
+                          .template_name = options.chat_template,
+                          .source = options.tokenizer,
+                          .context = INT64_MAX};
+  const Chats chats = read_chats(std::span(&spec, 1), format);
+  int64_t tokens = 0, targets = 0, shortest = INT64_MAX, longest = 0;
+  for (const ChatTokens& one : chats.conversations) {
+    tokens += std::ssize(one.ids);
+    targets += std::ranges::count(one.is_target, true);
+    shortest = std::min(shortest, std::ssize(one.ids));
+    longest = std::max(longest, std::ssize(one.ids));
+  }
+  if (options.is_json)
+    return {{"name", spec},      {"kind", "chat"},     {"conversations", chats.conversations.size()},
+            {"tokens", tokens},  {"targets", targets}, {"shortest", shortest},
+            {"longest", longest}};
+  fmt::print("{}: {}, {} to {} tokens, {:.1f} % of them targets\n  the first one, with its targets marked:\n",
+             spec, counted(std::ssize(chats.conversations), "conversation"), shortest, longest,
+             100 * ratio(targets, tokens));
+  print_masked(chats.conversations.front(), *tokenizer);
+  return {};
+}
+
 Json inspect_one(const std::string& spec, const Tokenizer* tokenizer, const InspectOptions& options) {
   const std::span<const std::string> specs(&spec, 1);
   if (const auto folder = prepared_folder(specs)) return inspect_folder(*folder, options);
+  if (!names_shards(specs) && names_chat(specs, options.text_field))
+    return inspect_chat(spec, tokenizer, options);
   if (!names_shards(specs)) return inspect_text(spec, options);
   const TokenSource source = open_shards(specs, tokenizer ? tokenizer->end_of_text() : std::nullopt);
   return inspect_tokens(spec, source, tokenizer, options);
@@ -323,16 +370,20 @@ void add_data_command(Command& app) {
 
   action = command->add_subcommand(
       "inspect", "What data files hold, lengths and duplicates of documents, and whether they are valid");
-  action->add_option("data", o.data, "A prepared folder, shards (nanogpt:FILE if without header) or text")
+  action
+      ->add_option("data", o.data,
+                   "A prepared folder, shards (nanogpt:FILE if without header), text or chat data")
       ->required();
   action->add_option("--tokenizer", o.tokenizer, kTokenizerHelp);
   action->add_option("--text-field", o.text_field, "Field of .jsonl lines")->capture_default_str();
+  action->add_option("--chat-template", o.chat_template, "Name of a known template for chat data");
   action->add_option("--samples", o.samples, "Documents to show")->count(0, 1000)->capture_default_str();
   action->add_flag("--json", o.is_json, "A JSON array with one object per argument");
   action->callback([options] {
     inspect_data({.data = options->data,
                   .tokenizer = options->tokenizer,
                   .text_field = options->text_field,
+                  .chat_template = options->chat_template,
                   .samples = options->samples,
                   .is_json = options->is_json});
   });

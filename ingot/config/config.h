@@ -13,6 +13,7 @@
 #include "ingot/config/scaling.h"
 #include "ingot/core/dtype.h"
 #include "ingot/core/tensor.h"
+#include "ingot/data/chat/conversation.h"
 #include "ingot/data/sampler.h"
 #include "ingot/nn/config.h"
 #include "ingot/nn/fp8_linear.h"
@@ -36,6 +37,8 @@ struct DataConfig {
   std::string tokenizer_pattern = "cl100k";  // gpt2 | cl100k | o200k | llama3 | qwen2 | a regex
   SampleOrder order = SampleOrder::kRandom;
   bool has_document_mask = false;
+  std::string chat_template;            // of chat data: a known name; empty: the tokenizer's own
+  LossOn loss_on = LossOn::kAssistant;  // of chat data
   int64_t workers = 1;   // threads that make batches ahead of training; 0: training makes each one itself
   int64_t prefetch = 3;  // batches that are made ahead for each of them
 };

@@ -33,10 +33,10 @@ using R = RunConfig;
 void add_data_keys(std::vector<ConfigKey>& keys) {
   using D = DataConfig;
   const auto data = &R::data;
-  keys.push_back(texts(
-      "data.train", kSource,
-      "files, folders, globs, .jsonl, .bin shards, a prepared folder, builtin:bible, builtin:cpp-headers",
-      data, &D::train));
+  keys.push_back(texts("data.train", kSource,
+                       "files, folders, globs, .jsonl (text or chat), .bin shards, a prepared folder, "
+                       "builtin:bible, builtin:cpp-headers",
+                       data, &D::train));
   keys.push_back(
       numbers("data.mix", kText,
               "weights of the entries of data.train, in the same order; empty: one text, one after the other",
@@ -61,6 +61,13 @@ void add_data_keys(std::vector<ConfigKey>& keys) {
       "random: independent windows; epochs: every window once per epoch", data, &D::order));
   keys.push_back(flag("data.document_mask", kCourse, "mask attention across document boundaries", data,
                       &D::has_document_mask));
+  keys.push_back(
+      text("data.chat_template", kText,
+           "of chat data: chatml, llama3, zephyr or another known name; empty: the tokenizer's own", data,
+           &D::chat_template));
+  keys.push_back(choice<LossOn>(
+      "data.loss_on", kText, {{"assistant", LossOn::kAssistant}, {"all", LossOn::kAll}},
+      "of chat data: the loss counts the assistant's turns, or all tokens", data, &D::loss_on));
   keys.push_back(whole("data.workers", kFree, 0, 1024,
                        "threads that make batches ahead of training; 0: training waits for each batch", data,
                        &D::workers));

@@ -58,6 +58,7 @@ constexpr KnownNames kKeys[] = {
     {"data.text_field", "text_column text_key json_key"},
     {"data.tokenizer", "tokenizer_name tokenizer_path tokenizer_file tokenizer_model tokenizer_type"},
     {"data.order", "shuffle shuffle_data"},
+    {"data.loss_on", "train_on_inputs completion_only_loss assistant_only_loss loss_mask"},
     {"train.steps",
      "max_iters max_steps num_steps train_steps training_steps total_steps n_steps num_iterations "
      "max_iterations train_iters num_train_steps iterations iters"},
@@ -185,7 +186,9 @@ constexpr OtherFeature kOtherFeatures[] = {
      "batches for a GPU always go through pinned memory, and data.workers are threads that live as long as "
      "the run"},
     {"packing pack_sequences sample_packing",
-     "text is always packed into windows of model.context tokens; data.document_mask hides other documents"},
+     "text is always packed into windows of model.context tokens, conversations whole; data.document_mask "
+     "hides "
+     "other documents"},
     {"early_stopping early_stopping_patience early_stop patience",
      "Ingot does not stop by validation loss; checkpoint.best keeps the checkpoint with the lowest one, and "
      "train.stop_at ends a run early"},
@@ -199,8 +202,8 @@ constexpr OtherFeature kOtherFeatures[] = {
      "lora.rank, lora.alpha and lora.targets train adapters of the model in train.init_from"},
     {"lora_dropout qlora load_in_4bit load_in_8bit",
      "Ingot's adapters (lora.rank) have no dropout, and their model is in precision.compute"},
-    {"chat_template messages train_on_inputs completion_only_loss assistant_only_loss loss_mask sft",
-     "Ingot trains on plain text and counts the loss of every token; it does not apply chat templates"},
+    {"messages conversations sft",
+     "data.train takes chat data (docs/fine-tuning.md); the preset sft trains on it"},
     {"dpo ppo grpo rlhf reward_model ref_model", "Ingot trains on the next token only, without rewards"},
     {"moe num_experts n_experts num_local_experts num_experts_per_tok n_routed_experts expert_parallel "
      "expert_model_parallel_size ep",

@@ -51,7 +51,7 @@ void fill_row(const TokenSource& source, int64_t begin, const BatchShape& shape,
   }
   std::fill(tokens + counted, tokens + shape.context, 0);
   std::fill(targets + counted, targets + shape.context, kIgnoreIndex);
-  batch.counted_targets += counted;
+  batch.counted_targets += source.mask_targets(begin + 1, {targets, static_cast<size_t>(counted)});
   if (!shape.document_mask) return;
   int32_t* doc_start = batch.doc_start.as<int32_t>() + b * shape.context;
   source.mark_documents(begin, window, {doc_start, static_cast<size_t>(counted)});

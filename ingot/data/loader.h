@@ -2,10 +2,10 @@
 // EvalWindows makes the same kind of batches for one pass over a text from beginning to end.
 //
 // targets[b][t] is the token after tokens[b][t]. With the document mask on, doc_start tells attention
-// where the document of each token begins. No target is dropped: a document begins at its end-of-text
-// token, so the end of one document is predicted from that document (its target is the end-of-text
-// token), and the first token of the next document is predicted from the end-of-text token, which attends
-// only to itself.
+// where the document of each token begins. The targets that the source masks are kIgnoreIndex. No other
+// target is dropped: a document begins at its end-of-text token, so the end of one document is predicted from
+// that document (its target is the end-of-text token), and the first token of the next document is predicted
+// from the end-of-text token, which attends only to itself.
 #pragma once
 
 #include <algorithm>
@@ -131,7 +131,7 @@ class EvalWindows {
 
   int64_t windows() const { return (source_.tokens() - 1 + shape_.context - 1) / shape_.context; }
   int64_t batches() const { return (windows() + shape_.batch - 1) / shape_.batch; }  // for a single reader
-  int64_t targets() const { return source_.tokens() - 1; }
+  int64_t targets() const { return source_.targets(); }
 
  private:
   const TokenSource& source_;

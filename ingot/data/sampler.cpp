@@ -48,9 +48,9 @@ Sampler::Sampler(SampleOrder order, uint64_t seed, std::span<const Source> sourc
            sources.size() == 1 ? "the text" : fmt::format("source {} of the mixture", number + 1),
            source.tokens, context, context + 1);
     int64_t windows = (source.tokens - 1) / context;
-    if (order == SampleOrder::kEpochs) windows = std::max<int64_t>(1, windows - 1);
+    if (order == SampleOrder::kEpochs && !source.is_packed) windows = std::max<int64_t>(1, windows - 1);
     const int half_bits = (std::bit_width(static_cast<uint64_t>(windows - 1)) + 1) / 2;
-    parts_.push_back({begin, source.tokens, windows, half_bits, number * kStreamsPerPart});
+    parts_.push_back({begin, source.tokens, windows, source.is_packed, half_bits, number * kStreamsPerPart});
     begin += source.tokens;
   }
 }
@@ -67,11 +67,13 @@ int64_t Sampler::start(int64_t sample) const {
 }
 
 int64_t Sampler::random_start(const Part& part, uint64_t sample) const {
-  return uniform_below(random_block(key(seed_, part.streams, kRandomStart, 0), sample),
-                       part.tokens - context_);
+  const Philox4 words = random_block(key(seed_, part.streams, kRandomStart, 0), sample);
+  return part.is_packed ? uniform_below(words, part.windows) * context_
+                        : uniform_below(words, part.tokens - context_);
 }
 
 int64_t Sampler::offset(const Part& part, uint64_t epoch) const {
+  if (part.is_packed) return 0;
   const int64_t spare_tokens = part.tokens - 1 - part.windows * context_;
   return uniform_below(random_block(key(seed_, part.streams, kEpochOffset, epoch), 0), spare_tokens + 1);
 }

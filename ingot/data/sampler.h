@@ -13,6 +13,9 @@
 //   any i directly. An epoch has one window less than would fit, which leaves room for the shift; therefore
 //   up to 2*context tokens at the two ends of the stream are in the epoch or not by chance.
 //
+// A packed source (TokenSource::is_masked) is cut into windows before: they begin at multiples of the context. Then
+// kRandom draws one of them, and an epoch visits all of them, without shift.
+//
 // A mixture has several sources, one behind the other in the stream. MixOrder says which source a sample
 // comes from, and each source has an order of its own, so a window never crosses from one source to the next.
 // One source with any weight has the order of a stream without mixture.
@@ -37,6 +40,7 @@ class Sampler {
   struct Source {
     int64_t tokens = 0;
     double weight = 1;
+    bool is_packed = false;
   };
   // Throws the errors of MixOrder, and a kData error if no window fits into a source.
   Sampler(SampleOrder order, uint64_t seed, std::span<const Source> sources, int64_t context);
@@ -54,6 +58,7 @@ class Sampler {
   struct Part {
     int64_t begin, tokens;  // in the stream
     int64_t windows;
+    bool is_packed;
     int half_bits;     // the Feistel network permutes 2 * half_bits bits, at most 4 * windows values
     uint32_t streams;  // its random numbers have the streams of this number and above
   };

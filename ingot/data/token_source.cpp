@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "ingot/core/error.h"
+#include "ingot/core/ignore_index.h"
 
 namespace ingot {
 namespace {
@@ -65,6 +66,26 @@ void TokenSource::add(const TokenSource& source) {
 
 void TokenSource::set_documents(DocumentStarts documents) { stretches_ = {{0, std::move(documents)}}; }
 
+void TokenSource::set_targets(std::vector<bool> is_target) {
+  INGOT_CHECK(stretches_.size() == 1 && std::ssize(is_target) == tokens(),
+              "TokenSource::set_targets: {} elements for {} tokens of {} streams", is_target.size(), tokens(),
+              stretches_.size());
+  stretches_.front().targets = std::make_shared<const std::vector<bool>>(std::move(is_target));
+}
+
+bool TokenSource::is_masked() const {
+  return std::ranges::any_of(stretches_, [](const Stretch& stretch) { return stretch.targets != nullptr; });
+}
+
+int64_t TokenSource::targets() const {
+  int64_t ignored = 0;
+  for (const Stretch& stretch : stretches_)
+    if (stretch.targets) ignored += std::ranges::count(*stretch.targets, false);
+  if (stretches_.front().targets && !stretches_.front().targets->front())
+    --ignored;  // no target, masked or not
+  return tokens() - 1 - ignored;
+}
+
 const DocumentStarts& TokenSource::documents() const {
   INGOT_CHECK(stretches_.size() == 1, "TokenSource::documents: {} streams were joined", stretches_.size());
   return stretches_.front().documents;
@@ -107,7 +128,7 @@ size_t TokenSource::segment_of(int64_t position) const {
 }
 
 std::optional<int64_t> TokenSource::bytes_of(int64_t begin, int64_t count) const {
-  if (!token_bytes_) return std::nullopt;
+  if (!token_bytes_ || is_masked()) return std::nullopt;
   std::vector<uint32_t> chunk;
   int64_t sum = 0;
   for (const int64_t end = begin + count; begin < end; begin += std::ssize(chunk)) {
@@ -119,6 +140,27 @@ std::optional<int64_t> TokenSource::bytes_of(int64_t begin, int64_t count) const
     }
   }
   return sum;
+}
+
+size_t TokenSource::stretch_of(int64_t position) const {
+  const auto after = std::upper_bound(stretches_.begin(), stretches_.end(), position,
+                                      [](int64_t p, const Stretch& stretch) { return p < stretch.begin; });
+  return static_cast<size_t>(after - stretches_.begin()) - 1;
+}
+
+int64_t TokenSource::mask_targets(int64_t begin, std::span<int32_t> targets) const {
+  int64_t counted = 0;
+  size_t stretch = stretch_of(begin);
+  for (int32_t& target : targets) {
+    while (stretch + 1 < stretches_.size() && stretches_[stretch + 1].begin <= begin) ++stretch;
+    const auto& [first, documents, is_target] = stretches_[stretch];
+    if (!is_target || (*is_target)[static_cast<size_t>(begin - first)])
+      ++counted;
+    else
+      target = kIgnoreIndex;
+    ++begin;
+  }
+  return counted;
 }
 
 void TokenSource::read(int64_t begin, std::span<uint32_t> out) const {
@@ -141,11 +183,10 @@ void TokenSource::mark_documents(int64_t begin, std::span<const uint32_t> window
                                  std::span<int32_t> doc_start) const {
   INGOT_CHECK(doc_start.size() <= window.size(), "mark_documents: {} marks asked for a window of {} tokens",
               doc_start.size(), window.size());
-  const auto after = std::upper_bound(stretches_.begin(), stretches_.end(), begin,
-                                      [](int64_t p, const Stretch& stretch) { return p < stretch.begin; });
   int32_t current = 0;
   size_t i = 0;  // in the window
-  for (auto stretch = after - 1; i < doc_start.size(); ++stretch) {
+  for (auto stretch = stretches_.begin() + static_cast<std::ptrdiff_t>(stretch_of(begin));
+       i < doc_start.size(); ++stretch) {
     const auto next_stretch = stretch + 1;
     const int64_t end = next_stretch == stretches_.end() ? tokens() : next_stretch->begin;
     const auto count = std::min(doc_start.size(), static_cast<size_t>(end - begin));

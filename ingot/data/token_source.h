@@ -51,6 +51,9 @@ class TokenSource {
   // both are known.
   void add(const TokenSource& source);
   void set_documents(DocumentStarts documents);
+  // Says for every token whether the loss counts its prediction. Without, it counts all of them. REQUIRES: one
+  // element per token; no stream was appended.
+  void set_targets(std::vector<bool> is_target);
   // Sets the bytes of text that the stream represents, if known.
   void set_text_bytes(int64_t text_bytes) { text_bytes_ = text_bytes; }
   // Sets the bytes of text of every token id (token_bytes() of token_source_text.h), for bits per byte.
@@ -60,7 +63,13 @@ class TokenSource {
 
   int64_t tokens() const { return segments_.empty() ? 0 : segments_.back().begin + segments_.back().tokens; }
   std::optional<int64_t> text_bytes() const { return text_bytes_; }
-  // Returns the bytes of text of `count` tokens; nullopt if those of one are unknown. REQUIRES: as read().
+  // Returns true if the loss does not count all tokens. Such a stream is packed: its windows begin at multiples of
+  // the context, and nothing else may be drawn from it.
+  bool is_masked() const;
+  // Returns the number of tokens whose prediction the loss counts, in a pass over the whole stream.
+  int64_t targets() const;
+  // Returns the bytes of text of `count` tokens; nullopt if those of one are unknown, or if the stream is masked.
+  // REQUIRES: as read().
   std::optional<int64_t> bytes_of(int64_t begin, int64_t count) const;
   // REQUIRES: no stream was appended to another.
   const DocumentStarts& documents() const;
@@ -71,6 +80,10 @@ class TokenSource {
   // Sets doc_start[i] to the index in the window where the document of token i begins, or to 0 if it
   // began before the window. `window` is the tokens read at `begin`. Thread-safe.
   void mark_documents(int64_t begin, std::span<const uint32_t> window, std::span<int32_t> doc_start) const;
+
+  // Sets targets[i], token begin + i, to kIgnoreIndex if the loss does not count it. Returns how many it counts.
+  // Thread-safe. REQUIRES: as read().
+  int64_t mask_targets(int64_t begin, std::span<int32_t> targets) const;
 
   // XXH3-64 of the tokens as little-endian uint32; it depends neither on shard boundaries nor on the
   // stored dtype. For a stream longer than full_tokens, it covers the number of tokens and kHashBlocks
@@ -94,16 +107,19 @@ class TokenSource {
     int64_t tokens;
     int64_t skipped;  // number of the owner's tokens before the first token of this segment
   };
-  // A stretch of the stream with one way to tell where documents begin.
+  // A stretch of the stream with one way to tell where documents begin, and what the loss counts.
   struct Stretch {
     int64_t begin;
-    DocumentStarts documents;  // positions count from `begin`
+    DocumentStarts documents;                               // positions count from `begin`
+    std::shared_ptr<const std::vector<bool>> targets = {};  // null: all tokens
   };
   template <typename Shard>
   void add_range(Shard shard, int64_t begin, int64_t count);
   void add_segment(Owner owner, int64_t tokens, int64_t skipped = 0);
   // Returns the index of the segment that holds token `position`.
   size_t segment_of(int64_t position) const;
+  // Returns the index of the stretch that holds token `position`.
+  size_t stretch_of(int64_t position) const;
 
   std::vector<Segment> segments_;               // segments are never empty
   std::vector<Stretch> stretches_ = {{0, {}}};  // at least one, ascending; the first begins at 0

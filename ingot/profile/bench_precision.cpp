@@ -147,7 +147,7 @@ double train_once(const RunConfig& config, const RunData& data, Trainer& trainer
 std::vector<PrecisionBenchRow> bench_precision(const PrecisionBenchOptions& options,
                                                const std::function<void(const PrecisionBenchRow&)>& report) {
   const RunConfig first = recipe_config(recipes().front(), options, 1);
-  const RunData data = load_run_data(first.data, std::nullopt);
+  const RunData data = load_run_data(first.data, std::nullopt, {}, {.context = first.model.context});
   std::unique_ptr<Trainer> reference;  // f32, seed 1, trained
   std::vector<double> reference_gradient;
   const Sampler sampler(SampleOrder::kRandom, 0, data.train.tokens(), first.model.context);

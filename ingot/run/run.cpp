@@ -5,6 +5,8 @@
 #include <optional>
 
 #include "ingot/checkpoint/checkpoint.h"
+#include "ingot/config/config_toml.h"
+#include "ingot/core/file.h"
 #include "ingot/core/visible_text.h"
 #include "ingot/memory/memory_check.h"
 #include "ingot/nn/device_weights.h"
@@ -31,6 +33,14 @@ MatrixFormat format_of(bool has_int8_weights) {
   return has_int8_weights ? MatrixFormat::kInt8 : MatrixFormat::kCompute;
 }
 
+// Returns the [data] section of the run that wrote a checkpoint; the defaults for another model.
+DataConfig data_config_of(const std::filesystem::path& checkpoint) {
+  if (!path_exists(checkpoint / "config.toml")) return {};
+  ConfigBuilder builder;
+  builder.add_toml(read_file(checkpoint / "config.toml"), "config.toml");
+  return builder.config().data;
+}
+
 // Returns 8-bit weights in the model's compute dtype.
 std::unique_ptr<ParamStore> widened(const Transformer& model, ParamStore& weights) {
   const Masters masters = model.compute() == DType::f32 ? Masters::kF32 : Masters::kNone;
@@ -45,19 +55,27 @@ std::unique_ptr<ParamStore> widened(const Transformer& model, ParamStore& weight
 CheckpointEval evaluate_checkpoint(const std::filesystem::path& checkpoint, const EvalOptions& options) {
   LoadedModel loaded = load_model(checkpoint, options.compute, weights_of(options.is_averaged), warn_damage,
                                   format_of(options.has_int8_weights));
-  const Transformer& model = *loaded.model;
+  Transformer& model = *loaded.model;
   if (options.has_int8_weights) loaded.params = widened(model, *loaded.params);
   const int64_t T = model.config().context;
-  const TokenSource text = load_stream(options.data, options.text_field, *loaded.tokenizer);
+  const DataConfig trained = data_config_of(loaded.path);
+  const ChatFormat chat{.tokenizer = *loaded.tokenizer,
+                        .template_name = trained.chat_template,
+                        .source = loaded.path.string(),
+                        .loss_on = trained.loss_on,
+                        .context = T};
+  const TokenSource text = load_stream(options.data, options.text_field, *loaded.tokenizer, {}, &chat);
   if (text.tokens() < 2)
     fail(ErrorKind::kData, "the text has {} tokens; at least 2 are needed to predict one", text.tokens());
   const int64_t windows = (text.tokens() - 1 + T - 1) / T;
   const int64_t B = std::min(options.batch_size, windows);
+  if (text.is_masked()) model.expect_documents();
   const RecomputePlan plan = forward_only_plan(model.config().layers);
   const size_t scratch_bytes = model.scratch_bytes(B, T, false);
   require_memory(activation_bytes(model, B, T, plan, Device::kCpu) + scratch_bytes,
                  fmt::format("activations of {} x {} tokens", B, T));
-  const BatchShape shape{.batch = B, .context = T, .vocab_size = model.config().vocab};
+  const BatchShape shape{
+      .batch = B, .context = T, .vocab_size = model.config().vocab, .document_mask = text.is_masked()};
   LocalExecutor executor(model, {.shape = shape, .recompute = plan});
   Arena scratch("scratch", scratch_bytes);
   Region region;

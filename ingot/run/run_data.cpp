@@ -4,7 +4,9 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <unordered_set>
 
 #include "ingot/data/builtin_corpus.h"
 #include "ingot/data/corpus_stream.h"
@@ -218,6 +220,74 @@ RunData load_text(const DataConfig& config, const std::optional<std::string>& to
   return data;
 }
 
+ChatFormat chat_format(const DataConfig& config, const Tokenizer& tokenizer, const ChatSetup& setup) {
+  return {.tokenizer = tokenizer,
+          .template_name = config.chat_template,
+          .source = config.tokenizer,
+          .loss_on = config.loss_on,
+          .context = setup.context};
+}
+
+// Moves the last conversations, for validation, out of those for training.
+Chats split_off(Chats& train, double val_fraction) {
+  const auto count = std::ssize(train.conversations);
+  if (val_fraction == 0 || count < 2)
+    fail(ErrorKind::kUsage,
+         "data: there is no conversation for validation; set data.val or a data.val_fraction above 0");
+  const int64_t wanted = std::llround(static_cast<double>(count) * val_fraction);
+  const auto first = train.conversations.end() - std::clamp<int64_t>(wanted, 1, count - 1);
+  Chats val;
+  val.conversations.assign(std::make_move_iterator(first),
+                           std::make_move_iterator(train.conversations.end()));
+  train.conversations.erase(first, train.conversations.end());
+  return val;
+}
+
+std::string leak_between(const Chats& train, const Chats& val) {
+  const auto hash = [](const ChatTokens& one) {
+    return XXH3_64bits(one.ids.data(), one.ids.size() * sizeof(TokenId));
+  };
+  std::unordered_set<uint64_t> known;
+  for (const ChatTokens& one : train.conversations) known.insert(hash(one));
+  return leak_warning(std::ranges::count_if(val.conversations,
+                                            [&](const ChatTokens& one) { return known.contains(hash(one)); }),
+                      std::ssize(val.conversations));
+}
+
+RunData load_chats(const DataConfig& config, const std::optional<std::string>& tokenizer_json,
+                   const ChatSetup& setup, Val which, const CorpusProgress& progress) {
+  if (!config.has_document_mask)
+    fail(ErrorKind::kUsage,
+         "{}: is chat data, which need data.document_mask = true, so that no conversation sees another; set "
+         "it, or "
+         "train with the preset sft",
+         config.train.front());
+  if (!tokenizer_json && is_trained_on_text(config.tokenizer))
+    fail(ErrorKind::kUsage,
+         "{}: is chat data, which need the tokenizer of a model; start from a model with --init FOLDER, or "
+         "name a "
+         "tokenizer with data.tokenizer",
+         config.train.front());
+  RunData data;
+  data.tokenizer =
+      tokenizer_json ? parse_tokenizer(*tokenizer_json, "tokenizer.json") : named_tokenizer(config.tokenizer);
+  if (tokenizer_json) data.tokenizer->set_side_files(setup.side);
+  const ChatFormat format = chat_format(config, *data.tokenizer, setup);
+  const int64_t vocab_size = data.tokenizer->vocab_size();
+  Chats train = read_chats(config.train, format, in_phase(progress, "tokenizing"));
+  if (which == Val::kWanted && (config.val.empty() || names_chat(config.val, config.text_field))) {
+    const Chats val =
+        config.val.empty() ? split_off(train, config.val_fraction) : read_chats(config.val, format);
+    data.warning = leak_between(train, val);
+    data.val = pack(val.conversations, setup.context, vocab_size);
+  } else if (which == Val::kWanted) {
+    data.val = load_stream(config.val, config.text_field, *data.tokenizer, progress);
+  }
+  data.train = pack(train.conversations, setup.context, vocab_size);
+  data.chats = summary_of(train, (data.train.tokens() - 1) / setup.context, setup.context);
+  return data;
+}
+
 // Returns to the system what reading the text and training a tokenizer have freed; training would keep it
 // otherwise.
 void release_free_memory() {
@@ -232,11 +302,13 @@ std::string megabytes(const TokenSource& source) {
 }
 
 RunData load_one(const DataConfig& config, const std::optional<std::string>& tokenizer_json,
-                 const CorpusProgress& progress, Val which = Val::kWanted) {
+                 const CorpusProgress& progress, const ChatSetup& chat, Val which = Val::kWanted) {
   if (const std::optional<fs::path> folder = prepared_folder(config.train))
     return load_prepared(config, tokenizer_json, *folder, which, progress);
-  return names_shards(config.train) ? load_shards(config, tokenizer_json, which, progress)
-                                    : load_text(config, tokenizer_json, which, progress);
+  if (names_shards(config.train)) return load_shards(config, tokenizer_json, which, progress);
+  return names_chat(config.train, config.text_field)
+             ? load_chats(config, tokenizer_json, chat, which, progress)
+             : load_text(config, tokenizer_json, which, progress);
 }
 
 // Returns the configuration of one source of a mixture.
@@ -277,22 +349,26 @@ std::string source_name(const std::vector<MixSource>& before, const std::string&
 }
 
 RunData load_mix(const DataConfig& config, const std::optional<std::string>& tokenizer_json,
-                 const CorpusProgress& progress) {
+                 const CorpusProgress& progress, const ChatSetup& chat) {
   RunData data;
   data.tokenizer =
       tokenizer_json ? parse_tokenizer(*tokenizer_json, "tokenizer.json") : mix_tokenizer(config, progress);
   const std::string json = data.tokenizer->to_json();
+  const ChatSetup setup{.context = chat.context,
+                        .side = tokenizer_json ? chat.side : data.tokenizer->side_files()};
   const MixOrder order(config.mix);
   for (size_t i = 0; i < config.train.size(); ++i) {
     // Validation data of its own is the whole mixture's, and is loaded with the first source.
     const bool has_own_val = !config.val.empty();
-    RunData one = load_one(source_config(config, config.train[i]), json, progress,
+    RunData one = load_one(source_config(config, config.train[i]), json, progress, setup,
                            has_own_val && i > 0 ? Val::kNone : Val::kWanted);
     MixSource source{.name = source_name(data.mix, config.train[i]),
                      .weight = config.mix[i],
                      .share = order.share(static_cast<int64_t>(i)),
-                     .train_tokens = one.train.tokens()};
+                     .train_tokens = one.train.tokens(),
+                     .is_packed = one.train.is_masked()};
     data.train.add(one.train);
+    if (!one.chats.empty()) data.chats += (data.chats.empty() ? "" : "; ") + source.name + ": " + one.chats;
     if (data.warning.empty() && !one.warning.empty()) data.warning = source.name + ": " + one.warning;
     if (!has_own_val) {
       source.val = one.val;
@@ -316,12 +392,12 @@ std::string mix_summary(const RunData& data) {
 }  // namespace
 
 RunData load_run_data(const DataConfig& config, const std::optional<std::string>& tokenizer_json,
-                      const CorpusProgress& progress) {
+                      const CorpusProgress& progress, const ChatSetup& chat) {
   if (config.train.empty())
     fail(ErrorKind::kUsage,
          "data.train is empty; give text with --data FILE, or data.train = \"builtin:bible\"");
-  RunData data = config.mix.empty() ? load_one(config, tokenizer_json, progress)
-                                    : load_mix(config, tokenizer_json, progress);
+  RunData data = config.mix.empty() ? load_one(config, tokenizer_json, progress, chat)
+                                    : load_mix(config, tokenizer_json, progress, chat);
   release_free_memory();
   const TokenSource::TokenBytes bytes = token_bytes(*data.tokenizer);
   data.val.set_token_bytes(bytes);
@@ -329,7 +405,7 @@ RunData load_run_data(const DataConfig& config, const std::optional<std::string>
   data.summary =
       fmt::format("train {}{} tokens; validation {}{} tokens; vocabulary {}", megabytes(data.train),
                   data.train.tokens(), megabytes(data.val), data.val.tokens(), data.tokenizer->vocab_size()) +
-      mix_summary(data);
+      mix_summary(data) + (data.chats.empty() ? "" : "; " + data.chats);
   return data;
 }
 
@@ -342,9 +418,11 @@ Sampler sampler_of(const RunConfig& config, const RunData& data) {
            "context, or leave it "
            "out of the mixture",
            source.name, source.train_tokens, config.model.context, config.model.context + 1);
-    sources.push_back({.tokens = source.train_tokens, .weight = source.weight});
+    sources.push_back(
+        {.tokens = source.train_tokens, .weight = source.weight, .is_packed = source.is_packed});
   }
-  if (sources.empty()) sources.push_back({.tokens = data.train.tokens()});
+  if (sources.empty())
+    sources.push_back({.tokens = data.train.tokens(), .is_packed = data.train.is_masked()});
   return {config.data.order, config.train.seed, sources, config.model.context};
 }
 
@@ -360,7 +438,8 @@ RunInputs hashes_of(const RunData& data) {
 namespace {
 
 TokenSource open_stream(const std::vector<std::string>& specs, const std::string& text_field,
-                        const Tokenizer& tokenizer, const CorpusProgress& progress) {
+                        const Tokenizer& tokenizer, const CorpusProgress& progress,
+                        const ChatFormat* format) {
   if (const std::optional<fs::path> folder = prepared_folder(specs)) {
     const Dataset dataset = read_dataset(*folder);
     if (!are_equal(*open_dataset_tokenizer(*folder, dataset), tokenizer))
@@ -374,6 +453,8 @@ TokenSource open_stream(const std::vector<std::string>& specs, const std::string
            folder->string());
     return open_dataset_part(*folder, dataset.val, tokenizer);
   }
+  if (format && !names_shards(specs) && names_chat(specs, text_field))
+    return pack(read_chats(specs, *format).conversations, format->context, tokenizer.vocab_size());
   if (!names_shards(specs)) {
     const StreamedCorpus corpus(specs, 0, text_field, in_phase(progress, "reading"));
     return tokenize(corpus, tokenizer, {}, in_phase(progress, "tokenizing")).train.tokens;
@@ -386,8 +467,9 @@ TokenSource open_stream(const std::vector<std::string>& specs, const std::string
 }  // namespace
 
 TokenSource load_stream(const std::vector<std::string>& specs, const std::string& text_field,
-                        const Tokenizer& tokenizer, const CorpusProgress& progress) {
-  TokenSource source = open_stream(specs, text_field, tokenizer, progress);
+                        const Tokenizer& tokenizer, const CorpusProgress& progress,
+                        const ChatFormat* format) {
+  TokenSource source = open_stream(specs, text_field, tokenizer, progress, format);
   source.set_token_bytes(token_bytes(tokenizer));
   return source;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ingot/config/config.h"
+#include "ingot/data/chat/chat_data.h"
 #include "ingot/data/corpus.h"
 #include "ingot/data/corpus_tokenizer.h"
 #include "ingot/data/sampler.h"
@@ -22,7 +23,8 @@ struct MixSource {
   std::string name;              // the entry of data.train
   double weight = 1, share = 1;  // as given, and of the sum of all weights
   int64_t train_tokens = 0;
-  TokenSource val = {};  // empty if data.val names the validation text
+  bool is_packed = false;  // Sampler::Source::is_packed
+  TokenSource val = {};    // empty if data.val names the validation text
 };
 
 struct RunData {
@@ -30,6 +32,7 @@ struct RunData {
   TokenSource train, val;           // a mixture has its sources one behind the other
   std::vector<MixSource> mix = {};  // empty without data.mix
   Documents val_documents;  // for comparison with compressors; empty for shards, and above kYardstickBytes
+  std::string chats = {};   // summary_of() the chat data; "" without
   std::string warning;      // validation documents that are also trained on; "" if they are under 1 %
   std::string summary;      // "1.0 MB train, 112 kB val, 65 tokens in the vocabulary ..."
 };
@@ -37,21 +40,29 @@ struct RunData {
 // The hashes and sizes for run.json. The tokenizer's hash is that of its tokenizer.json.
 RunInputs hashes_of(const RunData& data);
 
-// data.train names text, token shards, or one prepared folder (dataset_folder.h), which has its own
+// Chat data need this in addition to [data].
+struct ChatSetup {
+  int64_t context = 0;           // model.context
+  TokenizerSideFiles side = {};  // of the tokenizer that is given as tokenizer_json
+};
+
+// data.train names text, token shards, chat data (chat/conversation.h), or one prepared folder (dataset_folder.h), which has its own
 // tokenizer and split. Shards without validation shards are split at their end by data.val_fraction.
 // tokenizer_json: of the checkpoint being resumed; if nullopt, data.tokenizer names the tokenizer (or
 // trains it).
 // Throws kUsage or kData errors that name the key or file and the fix. What `progress` throws ends the
 // loading.
 RunData load_run_data(const DataConfig& config, const std::optional<std::string>& tokenizer_json,
-                      const CorpusProgress& progress = {});
+                      const CorpusProgress& progress = {}, const ChatSetup& chat = {});
 
 // Returns the order in which a run takes its windows.
 Sampler sampler_of(const RunConfig& config, const RunData& data);
 
-// Opens text files, token shards, or the validation tokens of a prepared folder as one stream, for
-// evaluation. Throws a kData error if the folder was prepared with another tokenizer.
+// Opens text files, token shards, the validation tokens of a prepared folder, or chat data as one stream, for
+// evaluation. Throws a kData error if the folder was prepared with another tokenizer. `format` packs chat data;
+// without, they are read as text.
 TokenSource load_stream(const std::vector<std::string>& specs, const std::string& text_field,
-                        const Tokenizer& tokenizer, const CorpusProgress& progress = {});
+                        const Tokenizer& tokenizer, const CorpusProgress& progress = {},
+                        const ChatFormat* format = nullptr);
 
 }  // namespace ingot

@@ -13,17 +13,21 @@ namespace ingot {
 namespace {
 
 // Returns nullopt if some rank is interrupted.
-std::optional<RunData> load_data(const DataConfig& config, const std::optional<ResumePoint>& resumed,
+std::optional<RunData> load_data(const RunConfig& config, const std::optional<ResumePoint>& resumed,
                                  const std::atomic<bool>& is_interrupted, Communicator& world) {
   std::optional<std::string> tokenizer;
-  if (resumed && resumed->changes.keeps_tokenizer())
+  ChatSetup chat{.context = config.model.context};
+  if (resumed && resumed->changes.keeps_tokenizer()) {
     tokenizer = read_file(resumed->checkpoint.path / "tokenizer.json");
+    chat.side = read_side_files(resumed->checkpoint.path);
+  }
   struct ToldToEnd {};
   std::optional<RunData> loaded;
   try {
-    loaded = load_run_data(config, tokenizer, [&](std::string_view, int64_t, int64_t) {
+    const auto progress = [&](std::string_view, int64_t, int64_t) {
       if (is_interrupted) throw ToldToEnd{};
-    });
+    };
+    loaded = load_run_data(config.data, tokenizer, progress, chat);
   } catch (const ToldToEnd&) {
   }
   if (world.is_any(!loaded)) loaded.reset();
@@ -80,7 +84,7 @@ ResumePoint find_resume_point(CheckpointStore& store, const RunConfig& given, co
 std::optional<RunSetup> load_run(RunConfig config, std::optional<ResumePoint> resumed, RunFolder& folder,
                                  Console& console, const std::atomic<bool>& is_interrupted,
                                  Communicator& world) {
-  std::optional<RunData> data = load_data(config.data, resumed, is_interrupted, world);
+  std::optional<RunData> data = load_data(config, resumed, is_interrupted, world);
   if (!data) return std::nullopt;
   if (resumed)
     config = resumed->changes.with_vocab(config, *data->tokenizer);

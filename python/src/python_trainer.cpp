@@ -49,7 +49,7 @@ RunConfig python_config(const std::string& source, const std::vector<std::string
 }
 
 PythonTrainer::PythonTrainer(const RunConfig& config)
-    : data_(load_run_data(config.data, std::nullopt)),
+    : data_(load_run_data(config.data, std::nullopt, {}, {.context = config.model.context})),
       config_(prepared(with_vocab(config, *data_.tokenizer), Mesh::alone())),
       trainer_(config_, parallelize(config_)),
       sampler_(sampler_of(config_, data_)),

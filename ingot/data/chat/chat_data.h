@@ -1,0 +1,58 @@
+// Chat data for training: conversations become tokens of which some are targets, and are packed whole into windows.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ingot/data/chat/chat_template.h"
+#include "ingot/data/chat/conversation.h"
+#include "ingot/data/token_source.h"
+#include "ingot/data/tokenizer/tokenizer.h"
+
+namespace ingot {
+
+struct ChatTokens {
+  std::vector<TokenId> ids;
+  std::vector<bool> is_target;  // per id: the loss counts its prediction
+};
+
+// Tokenizes a rendered conversation as a whole, with the special tokens of the template. Special tokens that
+// somebody wrote are ordinary text; the parts of such a conversation are tokenized one by one. A token that is only
+// partly in a target part is a target.
+ChatTokens tokenize_parts(std::span<const ChatPart> parts, const Tokenizer& tokenizer);
+
+struct ChatFormat {
+  const Tokenizer& tokenizer;
+  std::string template_name;  // data.chat_template; empty: the tokenizer's own
+  std::string source;         // names the tokenizer in errors
+  LossOn loss_on = LossOn::kAssistant;
+  int64_t context = 0;  // most tokens of a conversation
+};
+
+struct Chats {
+  std::vector<ChatTokens> conversations;
+  int64_t cut = 0;       // conversations that lost their last turns
+  int64_t left_out = 0;  // conversations whose first exchange is longer than the context
+};
+
+// Reads the conversations of JSON Lines files (specs as in expand_paths), in order. A conversation longer than the
+// context loses its last turns, so that the last one left is an assistant's. Throws the errors of parse_conversation
+// and ChatTemplate, and a kData error for a conversation without targets or if none is left. `progress` is called
+// with the bytes read and in total.
+Chats read_chats(std::span<const std::string> specs, const ChatFormat& format,
+                 const std::function<void(int64_t done, int64_t total)>& progress = {});
+
+// Packs conversations into windows of `context` tokens: each window takes, among the next kPackingLookAhead
+// conversations that are left, every one that still fits, in order. The rest of a window is padding without targets.
+// Conversations and padding are documents. The stream ends with one token more, the target of the last position.
+TokenSource pack(std::span<const ChatTokens> conversations, int64_t context, int64_t vocab_size);
+inline constexpr size_t kPackingLookAhead = 256;
+
+// "980 conversations in 120 windows (93.1 % full), 41.2 % of their tokens are targets; 12 were cut at model.context, 3
+// left out".
+std::string summary_of(const Chats& chats, int64_t windows, int64_t context);
+
+}  // namespace ingot

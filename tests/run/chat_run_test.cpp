@@ -1,0 +1,139 @@
+// Runs on chat data: what they print, how they resume, evaluate, and refuse.
+#include <gmock/gmock.h>
+
+#include "ingot/core/error.h"
+#include "ingot/data/tokenizer/tokenizer.h"
+#include "ingot/run/run_data.h"
+#include "tests/run/training_fixture.h"
+
+namespace ingot {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class ChatRun : public TrainingTest {
+ protected:
+  fs::path chat = folder / "chat.jsonl";
+
+  void SetUp() override {
+    TrainingTest::SetUp();
+    const std::vector<std::string_view> texts = {"the cat sat on a mat. the dog ran. who ran? a dog."};
+    const auto tokenizer = train_bpe(
+        texts, {.vocab_size = 290, .special_tokens = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}});
+    make_folders(folder / "model");
+    write_file(folder / "model/tokenizer.json", tokenizer->to_json());
+    write_side_files({.chat_jinja = read_file(fs::path(INGOT_TEST_DATA) / "chat/chatml.jinja"),
+                      .chat_json = {},
+                      .tokens = {{"eos_token", "<|im_end|>"}}},
+                     folder / "model");
+    std::string lines;
+    const char* words[] = {"the cat", "a dog", "sat", "ran", "on a mat"};
+    for (size_t i = 0; i < 60; ++i)
+      lines += fmt::format(R"({{"instruction": "{} {}?", "input": "", "output": "{} {}."}})"
+                           "\n",
+                           words[i % 5], words[i / 5 % 5], words[i % 3], words[(i + i / 7) % 5]);
+    write_file(chat, lines);
+  }
+
+  RunConfig chat_config() const {
+    RunConfig c = config(DType::f32);
+    c.model.context = 64;
+    c.data.train = {chat.string()};
+    c.data.tokenizer = (folder / "model").string();
+    c.data.has_document_mask = true;
+    c.data.order = SampleOrder::kEpochs;
+    c.train.steps = 11;
+    c.train.batch_size = 2;
+    c.train.grad_accum = 1;
+    c.eval.every = 0;
+    c.checkpoint.every = 0;
+    return c;
+  }
+
+  std::string refusal_of_run(const RunConfig& c) {
+    try {
+      train(c, folder / "refused");
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+};
+
+TEST_F(ChatRun, ResumesInTheMiddleOfAnEpochWithTheSameLosses) {
+  RunConfig c = chat_config();
+  const TrainOutcome whole = train(c, folder / "whole");
+  EXPECT_THAT(said, HasSubstr("54 conversations in "));
+  EXPECT_THAT(said, HasSubstr("% of their tokens are targets; 0 were cut at model.context, 0 left out"));
+  c.train.stop_at = 4;
+  train(c, folder / "parts");
+  c.train.stop_at = 0;
+  const TrainOutcome parts = train(c, folder / "parts", true);
+  const auto want = steps_of(folder / "whole"), got = steps_of(folder / "parts");
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) {
+    EXPECT_EQ(got[i].number("loss"), want[i].number("loss")) << i;
+    EXPECT_LT(*want[i].number("tokens"), 2.0 * 64 * static_cast<double>(i + 1)) << "only targets are counted";
+  }
+  expect_equal_files(whole.checkpoint, parts.checkpoint);
+  // The checkpoint has the template, so that the same file can be evaluated with it.
+  const CheckpointEval eval = evaluate_checkpoint(whole.checkpoint, {.data = {chat.string()}});
+  EXPECT_GT(eval.result.tokens, 100);
+  EXPECT_EQ(eval.result.tokens, eval.result.text_tokens);
+  EXPECT_EQ(eval.result.bits_per_byte, 0);
+}
+
+TEST_F(ChatRun, ValidationIsChatDataOrText) {
+  RunConfig c = chat_config();
+  const ChatSetup setup{.context = 64};
+  RunData data = load_run_data(c.data, std::nullopt, {}, setup);
+  EXPECT_TRUE(data.val.is_masked());
+  c.data.val = {chat.string()};
+  data = load_run_data(c.data, std::nullopt, {}, setup);
+  EXPECT_THAT(data.warning, HasSubstr("60 of 60 validation documents are also in the training text"));
+  c.data.val = {text.string()};
+  data = load_run_data(c.data, std::nullopt, {}, setup);
+  EXPECT_FALSE(data.val.is_masked());
+  c.data.loss_on = LossOn::kAll;
+  const int64_t all = load_run_data(c.data, std::nullopt, {}, setup).train.targets();
+  EXPECT_GT(all, data.train.targets());
+}
+
+TEST_F(ChatRun, AMixtureDrawsWholeWindowsOfChats) {
+  RunConfig c = chat_config();
+  c.data.train = {text.string(), chat.string()};
+  c.data.mix = {1, 1};
+  const RunData data = load_run_data(c.data, std::nullopt, {}, {.context = 64});
+  ASSERT_EQ(data.mix.size(), 2u);
+  EXPECT_FALSE(data.mix[0].is_packed);
+  EXPECT_TRUE(data.mix[1].is_packed);
+  const Sampler sampler = sampler_of(c, data);
+  const int64_t chats = data.mix[0].train_tokens;
+  for (int64_t i = 0; i < 40; ++i)
+    if (sampler.start(i) >= chats) EXPECT_EQ((sampler.start(i) - chats) % 64, 0);
+}
+
+TEST_F(ChatRun, RefusalsNameTheKey) {
+  RunConfig c = chat_config();
+  c.data.has_document_mask = false;
+  EXPECT_THAT(refusal_of_run(c), HasSubstr("need data.document_mask = true"));
+  c = chat_config();
+  c.data.tokenizer = "bpe";
+  EXPECT_THAT(refusal_of_run(c), HasSubstr("start from a model with --init FOLDER"));
+  c = chat_config();
+  c.data.chat_template = "chatlm";
+  EXPECT_THAT(refusal_of_run(c), HasSubstr("data.chat_template must be one of chatml, llama2"));
+  c.data.chat_template = "llama3";
+  EXPECT_THAT(refusal_of_run(c), HasSubstr("the tokenizer has no token <|start_header_id|>"));
+  c.data.chat_template = "zephyr";
+  EXPECT_EQ(refusal_of_run(c), "no error");
+  c = chat_config();
+  c.data.val_fraction = 0;
+  EXPECT_THAT(refusal_of_run(c), HasSubstr("there is no conversation for validation; set data.val"));
+  fs::remove(folder / "model/chat_template.jinja");
+  EXPECT_THAT(refusal_of_run(chat_config()), HasSubstr("there is no chat template with this tokenizer"));
+}
+
+}  // namespace
+}  // namespace ingot

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Computes the loss of a checkpoint on chat data with transformers, conversation by conversation, and compares it with what
+`ingot eval --json` printed for the same file.
+
+  python tools/check_chat.py --write FILE.jsonl --text TEXT
+  python tools/check_chat.py CHECKPOINT_DIR --chat FILE.jsonl --expect EVAL.json [--tolerance 1e-4]
+
+The first command writes conversations of words of the text.
+
+Each conversation is rendered and tokenized by apply_chat_template(tokenize=True). Its labels are -100 outside of the
+assistant's turns: a token has a label if one of its characters lies in an assistant's content, or in the end-of-sequence
+token behind it. The conversations are not packed, so equal losses also mean that packed ones do not see each other. The
+folder's template must write contents as they are. Exits with 1 if the number of labels differs, or the mean loss by more
+than the tolerance.
+
+Needs: pip install -r tools/requirements-oracle.txt. The script does not use the network.
+"""
+
+import argparse
+import json
+import os
+import random
+import sys
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TRANSFORMERS_OFFLINE"] = "1"
+
+import torch  # noqa: E402
+import transformers  # noqa: E402
+from check_hf_export import load_model, load_tokenizer  # noqa: E402
+
+
+def conversations(words):
+    """Returns lines of conversations of different lengths, some with a system message."""
+    numbers = random.Random(7)
+    for _ in range(60):
+        roles = ["system"] * numbers.randint(0, 1) + ["user", "assistant"] * numbers.randint(1, 3)
+        yield json.dumps({"messages": [{"role": role, "content": " ".join(numbers.choices(words, k=numbers.randint(1, 9)))}
+                                       for role in roles]})
+
+
+def labels_of(tokenizer, messages):
+    """Returns the tokens of a conversation and their labels."""
+    text = tokenizer.apply_chat_template(messages, tokenize=False)
+    encoded = tokenizer.apply_chat_template(messages, tokenize=True, return_dict=True,
+                                            tokenizer_kwargs={"return_offsets_mapping": True})
+    spans, position = [], 0
+    for message in messages:
+        begin = text.index(message["content"], position)
+        position = begin + len(message["content"])
+        if message["role"] == "assistant":
+            position = text.index(tokenizer.eos_token, position) + len(tokenizer.eos_token)
+            spans.append((begin, position))
+    ids = encoded["input_ids"]
+    labels = [token if any(a < end and b > begin for begin, end in spans) else -100
+              for token, (a, b) in zip(ids, encoded["offset_mapping"])]
+    return ids, [-100] + labels[1:]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", nargs="?")
+    parser.add_argument("--write", type=Path)
+    parser.add_argument("--text", type=Path)
+    parser.add_argument("--chat", type=Path)
+    parser.add_argument("--expect", type=Path)
+    parser.add_argument("--tolerance", type=float, default=1e-4)
+    given = parser.parse_args()
+    if given.write:
+        given.write.write_text("\n".join(conversations(given.text.read_text().split())) + "\n")
+        return
+    model, tokenizer = load_model(given.folder), load_tokenizer(given.folder)
+    loss = count = 0
+    for line in given.chat.read_text().splitlines():
+        ids, labels = labels_of(tokenizer, json.loads(line)["messages"])
+        if len(ids) > model.config.max_position_embeddings:
+            continue
+        targets = sum(label != -100 for label in labels)
+        with torch.no_grad():
+            mean = model(input_ids=torch.tensor([ids]), labels=torch.tensor([labels])).loss.item()
+        loss += mean * targets
+        count += targets
+    expected = json.loads(given.expect.read_text())
+    print(f"transformers {transformers.__version__}: loss {loss / count:.7f} on {count} tokens; ingot: "
+          f"{expected['loss']:.7f} on {expected['tokens']}")
+    if expected["tokens"] != count or abs(expected["loss"] - loss / count) > given.tolerance:
+        sys.exit(f"check_chat: {given.folder}: the losses differ")
+
+
+if __name__ == "__main__":
+    main()
