@@ -258,8 +258,8 @@ Json inspect_text(const std::string& spec, const InspectOptions& options) {
   return {};
 }
 
-// Prints a conversation as the model reads it, one line for each run of tokens. Targets have a plus, and are green in
-// a terminal.
+// Prints a conversation as the model reads it, one line for each run of tokens. Targets have a plus, and are
+// green in a terminal.
 void print_masked(const ChatTokens& tokens, const Tokenizer& tokenizer) {
   const bool has_colour = wants_colour(isatty(STDOUT_FILENO));
   for (size_t begin = 0; begin < tokens.ids.size();) {

@@ -13,8 +13,8 @@
 //   any i directly. An epoch has one window less than would fit, which leaves room for the shift; therefore
 //   up to 2*context tokens at the two ends of the stream are in the epoch or not by chance.
 //
-// A packed source (TokenSource::is_masked) is cut into windows before: they begin at multiples of the context. Then
-// kRandom draws one of them, and an epoch visits all of them, without shift.
+// A packed source (TokenSource::is_masked) is cut into windows before: they begin at multiples of the
+// context. Then kRandom draws one of them, and an epoch visits all of them, without shift.
 //
 // A mixture has several sources, one behind the other in the stream. MixOrder says which source a sample
 // comes from, and each source has an order of its own, so a window never crosses from one source to the next.

@@ -51,8 +51,8 @@ class TokenSource {
   // both are known.
   void add(const TokenSource& source);
   void set_documents(DocumentStarts documents);
-  // Says for every token whether the loss counts its prediction. Without, it counts all of them. REQUIRES: one
-  // element per token; no stream was appended.
+  // Says for every token whether the loss counts its prediction. Without, it counts all of them. REQUIRES:
+  // one element per token; no stream was appended.
   void set_targets(std::vector<bool> is_target);
   // Sets the bytes of text that the stream represents, if known.
   void set_text_bytes(int64_t text_bytes) { text_bytes_ = text_bytes; }
@@ -63,13 +63,13 @@ class TokenSource {
 
   int64_t tokens() const { return segments_.empty() ? 0 : segments_.back().begin + segments_.back().tokens; }
   std::optional<int64_t> text_bytes() const { return text_bytes_; }
-  // Returns true if the loss does not count all tokens. Such a stream is packed: its windows begin at multiples of
-  // the context, and nothing else may be drawn from it.
+  // Returns true if the loss does not count all tokens. Such a stream is packed: its windows begin at
+  // multiples of the context, and nothing else may be drawn from it.
   bool is_masked() const;
   // Returns the number of tokens whose prediction the loss counts, in a pass over the whole stream.
   int64_t targets() const;
-  // Returns the bytes of text of `count` tokens; nullopt if those of one are unknown, or if the stream is masked.
-  // REQUIRES: as read().
+  // Returns the bytes of text of `count` tokens; nullopt if those of one are unknown, or if the stream is
+  // masked. REQUIRES: as read().
   std::optional<int64_t> bytes_of(int64_t begin, int64_t count) const;
   // REQUIRES: no stream was appended to another.
   const DocumentStarts& documents() const;
@@ -81,8 +81,8 @@ class TokenSource {
   // began before the window. `window` is the tokens read at `begin`. Thread-safe.
   void mark_documents(int64_t begin, std::span<const uint32_t> window, std::span<int32_t> doc_start) const;
 
-  // Sets targets[i], token begin + i, to kIgnoreIndex if the loss does not count it. Returns how many it counts.
-  // Thread-safe. REQUIRES: as read().
+  // Sets targets[i], token begin + i, to kIgnoreIndex if the loss does not count it. Returns how many it
+  // counts. Thread-safe. REQUIRES: as read().
   int64_t mask_targets(int64_t begin, std::span<int32_t> targets) const;
 
   // XXH3-64 of the tokens as little-endian uint32; it depends neither on shard boundaries nor on the

@@ -46,12 +46,11 @@ struct ChatSetup {
   TokenizerSideFiles side = {};  // of the tokenizer that is given as tokenizer_json
 };
 
-// data.train names text, token shards, chat data (chat/conversation.h), or one prepared folder (dataset_folder.h), which has its own
-// tokenizer and split. Shards without validation shards are split at their end by data.val_fraction.
-// tokenizer_json: of the checkpoint being resumed; if nullopt, data.tokenizer names the tokenizer (or
-// trains it).
-// Throws kUsage or kData errors that name the key or file and the fix. What `progress` throws ends the
-// loading.
+// data.train names text, token shards, chat data (chat/conversation.h), or one prepared folder
+// (dataset_folder.h), which has its own tokenizer and split. Shards without validation shards are split at
+// their end by data.val_fraction. tokenizer_json: of the checkpoint being resumed; if nullopt, data.tokenizer
+// names the tokenizer (or trains it). Throws kUsage or kData errors that name the key or file and the fix.
+// What `progress` throws ends the loading.
 RunData load_run_data(const DataConfig& config, const std::optional<std::string>& tokenizer_json,
                       const CorpusProgress& progress = {}, const ChatSetup& chat = {});
 
@@ -59,8 +58,8 @@ RunData load_run_data(const DataConfig& config, const std::optional<std::string>
 Sampler sampler_of(const RunConfig& config, const RunData& data);
 
 // Opens text files, token shards, the validation tokens of a prepared folder, or chat data as one stream, for
-// evaluation. Throws a kData error if the folder was prepared with another tokenizer. `format` packs chat data;
-// without, they are read as text.
+// evaluation. Throws a kData error if the folder was prepared with another tokenizer. `format` packs chat
+// data; without, they are read as text.
 TokenSource load_stream(const std::vector<std::string>& specs, const std::string& text_field,
                         const Tokenizer& tokenizer, const CorpusProgress& progress = {},
                         const ChatFormat* format = nullptr);

@@ -14,8 +14,8 @@
 namespace ingot {
 namespace {
 
-// Returns for every token where its bytes end in the text; nullopt if the bytes of the tokens are not the text, as
-// with a tokenizer that normalizes.
+// Returns for every token where its bytes end in the text; nullopt if the bytes of the tokens are not the
+// text, as with a tokenizer that normalizes.
 std::optional<std::vector<size_t>> token_ends(std::string_view text, std::span<const TokenId> ids,
                                               const Tokenizer& tokenizer) {
   std::vector<size_t> ends;

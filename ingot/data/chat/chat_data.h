@@ -1,4 +1,5 @@
-// Chat data for training: conversations become tokens of which some are targets, and are packed whole into windows.
+// Chat data for training: conversations become tokens of which some are targets, and are packed whole into
+// windows.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +20,9 @@ struct ChatTokens {
   std::vector<bool> is_target;  // per id: the loss counts its prediction
 };
 
-// Tokenizes a rendered conversation as a whole, with the special tokens of the template. Special tokens that
-// somebody wrote are ordinary text; the parts of such a conversation are tokenized one by one. A token that is only
-// partly in a target part is a target.
+// Tokenizes a rendered conversation as a whole, with the special tokens of the template. If a content spells
+// a special token, it stays ordinary text, and the parts of this conversation are tokenized one by one. A
+// token that is only partly in a target part is a target.
 ChatTokens tokenize_parts(std::span<const ChatPart> parts, const Tokenizer& tokenizer);
 
 struct ChatFormat {
@@ -38,21 +39,22 @@ struct Chats {
   int64_t left_out = 0;  // conversations whose first exchange is longer than the context
 };
 
-// Reads the conversations of JSON Lines files (specs as in expand_paths), in order. A conversation longer than the
-// context loses its last turns, so that the last one left is an assistant's. Throws the errors of parse_conversation
-// and ChatTemplate, and a kData error for a conversation without targets or if none is left. `progress` is called
-// with the bytes read and in total.
+// Reads the conversations of JSON Lines files (specs as in expand_paths), in order. A conversation longer
+// than the context loses its last turns, so that the last one left is an assistant's. Throws the errors of
+// parse_conversation and ChatTemplate, and a kData error for a conversation without targets or if none is
+// left. `progress` is called with the bytes read and in total.
 Chats read_chats(std::span<const std::string> specs, const ChatFormat& format,
                  const std::function<void(int64_t done, int64_t total)>& progress = {});
 
 // Packs conversations into windows of `context` tokens: each window takes, among the next kPackingLookAhead
-// conversations that are left, every one that still fits, in order. The rest of a window is padding without targets.
-// Conversations and padding are documents. The stream ends with one token more, the target of the last position.
+// conversations that are left, every one that still fits, in order. The rest of a window is padding without
+// targets. Conversations and padding are documents. The stream ends with one token more, the target of the
+// last position.
 TokenSource pack(std::span<const ChatTokens> conversations, int64_t context, int64_t vocab_size);
 inline constexpr size_t kPackingLookAhead = 256;
 
-// "980 conversations in 120 windows (93.1 % full), 41.2 % of their tokens are targets; 12 were cut at model.context, 3
-// left out".
+// "980 conversations in 120 windows (93.1 % full), 41.2 % of their tokens are targets; 12 were cut at
+// model.context, 3 left out".
 std::string summary_of(const Chats& chats, int64_t windows, int64_t context);
 
 }  // namespace ingot

@@ -12,8 +12,8 @@
 
 namespace ingot {
 
-// The strings around a content. Those of an assistant's turn end with `after`, whose token ends the turn and is a
-// target; `tail` is not.
+// The strings around a content. Those of an assistant's turn end with `after`, whose token ends the turn and
+// is a target; `tail` is not.
 struct ChatTurn {
   std::string_view before, after, tail = {};
 };

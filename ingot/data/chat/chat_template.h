@@ -1,5 +1,6 @@
-// Renders conversations as the chat template of a model does. A template is a Jinja program. The published ones
-// are rows of a table, known by their exact texts, and Ingot renders them as transformers does; it runs no Jinja.
+// Renders conversations as the chat template of a model does. A template is a Jinja program. The published
+// ones are rows of a table, known by their exact texts, and Ingot renders them as transformers does; it runs
+// no Jinja.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,8 @@ namespace ingot {
 
 struct ChatRow;  // of the table
 
-// Returns the hash by which the table knows the text of a template. Line ends of Windows and one newline at the
-// end do not count, as in Jinja.
+// Returns the hash by which the table knows the text of a template. Line ends of Windows and one newline at
+// the end do not count, as in Jinja.
 uint64_t chat_template_hash(std::string_view jinja);
 
 // Returns the row's name of a known template; empty if it is unknown.
@@ -27,8 +28,9 @@ std::string chat_template_names();
 
 class ChatTemplate {
  public:
-  // Takes the template with this name; if the name is empty, the one in the tokenizer's side files. Throws a kUsage
-  // error if there is none, it is unknown, or the tokenizer lacks a token of it. `source` names the tokenizer.
+  // Takes the template with this name; if the name is empty, the one in the tokenizer's side files. Throws a
+  // kUsage error if there is none, it is unknown, or the tokenizer lacks a token of it. `source` names the
+  // tokenizer.
   ChatTemplate(const std::string& name, const Tokenizer& tokenizer, const std::string& source);
   // Takes the row of this name with these tokens. REQUIRES: there is such a row.
   ChatTemplate(std::string_view name, std::string bos, std::string eos);

@@ -25,7 +25,7 @@ struct ChatMessage {
 // A piece of the text that the model reads.
 struct ChatPart {
   std::string text;
-  bool is_written = false;  // somebody wrote it, so it cannot hold special tokens
+  bool is_written = false;  // a content, in which no special token is looked for
   bool is_target = false;   // it belongs to an assistant's turn: its content, or the token that ends it
 };
 
@@ -34,12 +34,12 @@ struct Conversation {
   std::vector<ChatPart> parts;  // if the file has them; then there are no messages
 };
 
-// Parses a line. `place` is "FILE:LINE", for errors. Throws a kData error if the line has none of the shapes, no
-// message, an unknown role, or a content that is not a text.
+// Parses a line. `place` is "FILE:LINE", for errors. Throws a kData error if the line has none of the shapes,
+// no message, an unknown role, or a content that is not a text.
 Conversation parse_conversation(std::string_view line, const std::string& place);
 
-// Returns true if the specs (as in expand_paths) name chat data: if the first line of the first file is a JSON
-// object in one of the shapes that has no member called `text_field`.
+// Returns true if the specs (as in expand_paths) name chat data: if the first line of the first file is a
+// JSON object in one of the shapes that has no member called `text_field`.
 bool names_chat(std::span<const std::string> specs, const std::string& text_field);
 
 }  // namespace ingot
