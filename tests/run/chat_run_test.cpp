@@ -51,9 +51,10 @@ class ChatRun : public TrainingTest {
     return c;
   }
 
+  int refusals_ = 0;
   std::string refusal_of_run(const RunConfig& c) {
     try {
-      train(c, folder / "refused");
+      train(c, folder / fmt::format("refused-{}", refusals_++));
     } catch (const Error& error) {
       return error.what();
     }
