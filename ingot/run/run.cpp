@@ -33,12 +33,16 @@ MatrixFormat format_of(bool has_int8_weights) {
   return has_int8_weights ? MatrixFormat::kInt8 : MatrixFormat::kCompute;
 }
 
-// Returns the [data] section of the run that wrote a checkpoint; the defaults for another model.
+// Returns the [data] section of the run that wrote a checkpoint; the defaults if it cannot be read.
 DataConfig data_config_of(const std::filesystem::path& checkpoint) {
   if (!path_exists(checkpoint / "config.toml")) return {};
-  ConfigBuilder builder;
-  builder.add_toml(read_file(checkpoint / "config.toml"), "config.toml");
-  return builder.config().data;
+  try {
+    ConfigBuilder builder;
+    builder.add_toml(read_file(checkpoint / "config.toml"), "config.toml");
+    return builder.config().data;
+  } catch (const Error&) {
+    return {};
+  }
 }
 
 // Returns 8-bit weights in the model's compute dtype.
