@@ -75,10 +75,10 @@ def parts_of(messages, render):
             written.append((found, found + len(content)))
             position = found + len(content)
         if message["role"] == "assistant":
-            before, after = render(messages[:i], add_generation_prompt=True), render(messages[:i + 1])
+            before, after = render(messages[:i], add_generation_prompt=True) if i else "", render(messages[:i + 1])
             if not whole.startswith(after):
                 raise ValueError("the template renders an earlier turn otherwise once later ones follow")
-            begin = len(os.path.commonprefix([before, after]))
+            begin = len(os.path.commonprefix([before, after])) if i else max(found, 0)
             targets.append((begin, len(after.rstrip()) if after.rstrip() != before.rstrip() else len(after)))
             position = max(position, len(after.rstrip()))
     cuts = sorted({0, len(whole)} | {edge for span in targets + written for edge in span})
