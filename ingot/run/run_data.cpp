@@ -4,9 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
-#include <unordered_set>
 
 #include "ingot/data/builtin_corpus.h"
 #include "ingot/data/corpus_stream.h"
@@ -228,45 +226,19 @@ ChatFormat chat_format(const DataConfig& config, const Tokenizer& tokenizer, con
           .context = setup.context};
 }
 
-// Moves the last conversations, for validation, out of those for training.
-Chats split_off(Chats& train, double val_fraction) {
-  const auto count = std::ssize(train.conversations);
-  if (val_fraction == 0 || count < 2)
-    fail(ErrorKind::kUsage,
-         "data: there is no conversation for validation; set data.val or a data.val_fraction above 0");
-  const int64_t wanted = std::llround(static_cast<double>(count) * val_fraction);
-  const auto first = train.conversations.end() - std::clamp<int64_t>(wanted, 1, count - 1);
-  Chats val;
-  val.conversations.assign(std::make_move_iterator(first),
-                           std::make_move_iterator(train.conversations.end()));
-  train.conversations.erase(first, train.conversations.end());
-  return val;
-}
-
-std::string leak_between(const Chats& train, const Chats& val) {
-  const auto hash = [](const ChatTokens& one) {
-    return XXH3_64bits(one.ids.data(), one.ids.size() * sizeof(TokenId));
-  };
-  std::unordered_set<uint64_t> known;
-  for (const ChatTokens& one : train.conversations) known.insert(hash(one));
-  return leak_warning(std::ranges::count_if(val.conversations,
-                                            [&](const ChatTokens& one) { return known.contains(hash(one)); }),
-                      std::ssize(val.conversations));
-}
-
 RunData load_chats(const DataConfig& config, const std::optional<std::string>& tokenizer_json,
                    const ChatSetup& setup, Val which, const CorpusProgress& progress) {
   if (!config.has_document_mask)
     fail(ErrorKind::kUsage,
          "{}: is chat data, which need data.document_mask = true, so that no conversation sees another; set "
-         "it, or "
-         "train with the preset sft",
+         "it, "
+         "or train with the preset sft",
          config.train.front());
   if (!tokenizer_json && is_trained_on_text(config.tokenizer))
     fail(ErrorKind::kUsage,
          "{}: is chat data, which need the tokenizer of a model; start from a model with --init FOLDER, or "
-         "name a "
-         "tokenizer with data.tokenizer",
+         "name "
+         "a tokenizer with data.tokenizer",
          config.train.front());
   RunData data;
   data.tokenizer =
@@ -277,8 +249,8 @@ RunData load_chats(const DataConfig& config, const std::optional<std::string>& t
   Chats train = read_chats(config.train, format, in_phase(progress, "tokenizing"));
   if (which == Val::kWanted && (config.val.empty() || names_chat(config.val, config.text_field))) {
     const Chats val =
-        config.val.empty() ? split_off(train, config.val_fraction) : read_chats(config.val, format);
-    data.warning = leak_between(train, val);
+        config.val.empty() ? split_off_chats(train, config.val_fraction) : read_chats(config.val, format);
+    data.warning = leak_warning(conversations_also_in(val, train), std::ssize(val.conversations));
     data.val = pack(val.conversations, setup.context, vocab_size);
   } else if (which == Val::kWanted) {
     data.val = load_stream(config.val, config.text_field, *data.tokenizer, progress);

@@ -1,10 +1,15 @@
 #include "ingot/data/chat/chat_data.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <filesystem>
+#include <iterator>
 #include <list>
 #include <optional>
+#include <unordered_set>
 
 #include "ingot/core/error.h"
 #include "ingot/core/parallel.h"
@@ -245,6 +250,30 @@ Chats read_chats(std::span<const std::string> specs, const ChatFormat& format,
                    "none of the {} conversations fits into model.context = {}; choose a longer context",
                    result.left_out, format.context));
   return result;
+}
+
+Chats split_off_chats(Chats& train, double val_fraction) {
+  const auto count = std::ssize(train.conversations);
+  if (val_fraction == 0 || count < 2)
+    fail(ErrorKind::kUsage,
+         "data: there is no conversation for validation; set data.val or a data.val_fraction above 0");
+  const int64_t wanted = std::llround(static_cast<double>(count) * val_fraction);
+  const auto first = train.conversations.end() - std::clamp<int64_t>(wanted, 1, count - 1);
+  Chats val;
+  val.conversations.assign(std::make_move_iterator(first),
+                           std::make_move_iterator(train.conversations.end()));
+  train.conversations.erase(first, train.conversations.end());
+  return val;
+}
+
+int64_t conversations_also_in(const Chats& chats, const Chats& others) {
+  const auto hash = [](const ChatTokens& one) {
+    return XXH3_64bits(one.ids.data(), one.ids.size() * sizeof(TokenId));
+  };
+  std::unordered_set<uint64_t> known;
+  for (const ChatTokens& one : others.conversations) known.insert(hash(one));
+  return std::ranges::count_if(chats.conversations,
+                               [&](const ChatTokens& one) { return known.contains(hash(one)); });
 }
 
 TokenSource pack(std::span<const ChatTokens> conversations, int64_t context, int64_t vocab_size) {

@@ -46,6 +46,13 @@ struct Chats {
 Chats read_chats(std::span<const std::string> specs, const ChatFormat& format,
                  const std::function<void(int64_t done, int64_t total)>& progress = {});
 
+// Moves the last conversations, at least one, out of `train`, for validation. Throws a kUsage error if the
+// fraction is 0 or there is only one.
+Chats split_off_chats(Chats& train, double val_fraction);
+
+// Returns how many conversations have the same tokens as one of the others.
+int64_t conversations_also_in(const Chats& chats, const Chats& others);
+
 // Packs conversations into windows of `context` tokens: each window takes, among the next kPackingLookAhead
 // conversations that are left, every one that still fits, in order. The rest of a window is padding without
 // targets. Conversations and padding are documents. The stream ends with one token more, the target of the
