@@ -16,7 +16,6 @@
 #include "ingot/config/presets.h"
 #include "ingot/config/toml_depth.h"
 #include "ingot/core/error.h"
-#include "ingot/core/file.h"
 
 namespace ingot {
 namespace {
@@ -198,7 +197,7 @@ void ConfigBuilder::add_file(const std::filesystem::path& file, const std::strin
     fail(ErrorKind::kUsage, "{}{}: this file is its own base", where, file.string());
   std::string text;
   try {
-    text = read_file(file);
+    text = read_toml_file(file);
   } catch (const Error& error) {
     throw Error(where + error.what(), ErrorKind::kUsage);
   }

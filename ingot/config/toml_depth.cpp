@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "ingot/core/error.h"
+#include "ingot/core/file.h"
+
 namespace ingot {
 namespace {
 
@@ -51,6 +54,19 @@ struct Levels {
 };
 
 }  // namespace
+
+std::string read_toml_file(const std::filesystem::path& file) {
+  std::error_code ignored;
+  const auto bytes = std::filesystem::file_size(file, ignored);
+  if (!ignored && bytes > kMaxTomlBytes)
+    fail(ErrorKind::kUsage, "{}: has {} MB, and a TOML file at most {}; text to train on stands after --data",
+         file.string(), bytes >> 20, kMaxTomlBytes >> 20);
+  try {
+    return read_file(file);
+  } catch (const Error& error) {
+    throw Error(error.what(), ErrorKind::kUsage);
+  }
+}
 
 std::optional<int64_t> too_deep_toml_line(std::string_view text) {
   Levels levels;

@@ -14,7 +14,6 @@
 #include "ingot/config/nearest.h"
 #include "ingot/config/toml_depth.h"
 #include "ingot/core/error.h"
-#include "ingot/core/file.h"
 
 namespace ingot {
 namespace {
@@ -232,15 +231,8 @@ Hardware of_memory(double bytes, const std::string& text) {
 }  // namespace
 
 Hardware find_hardware(const std::string& name_or_file) {
-  if (name_or_file.ends_with(".toml") || name_or_file.find('/') != std::string::npos) {
-    std::string text;
-    try {
-      text = read_file(name_or_file);
-    } catch (const Error& error) {
-      throw Error(error.what(), ErrorKind::kUsage);
-    }
-    return parse_hardware(text, name_or_file);
-  }
+  if (name_or_file.ends_with(".toml") || name_or_file.find('/') != std::string::npos)
+    return parse_hardware(read_toml_file(name_or_file), name_or_file);
   if (const std::optional<double> bytes = memory_of(name_or_file); bytes && *bytes > 0)
     return of_memory(*bytes, name_or_file);
   std::vector<std::string> names, similar;

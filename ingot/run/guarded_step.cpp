@@ -97,7 +97,7 @@ bool GuardedStep::collect() {
   if (!result.is_updated) end_line(line);
   if (const double stall_s = saver_.take_stall_s(); stall_s > 0)
     line.phases.push_back({"save_ms", 1e3 * stall_s});
-  progress_.tokens += result.tokens;
+  progress_.tokens += line.at.step_tokens;
   services_.beat();
   reporter_.report(result, line);
   services_.time_limit.end(reporter_.last_step_s());

@@ -52,7 +52,7 @@ void StepReporter::report(const StepResult& result, const StepLine& line) {
                     .grad_norm = result.grad_norm,
                     .lr = plan.lr(at),
                     .step_ms = last_step_s_ * 1e3,
-                    .tokens_per_s = static_cast<double>(result.tokens) / last_step_s_,
+                    .tokens_per_s = static_cast<double>(at.step_tokens) / last_step_s_,
                     .mfu = {},
                     .eta_s = {}};
   report.mfu = mfu_.of_step(flops_per_token_ * report.tokens_per_s, train_s_);
@@ -82,6 +82,7 @@ std::vector<MetricsField> StepReporter::fields(const StepResult& result, const S
                                       {"step_ms", report.step_ms},
                                       {"tokens_per_s", report.tokens_per_s},
                                       {"loader_wait_ms", result.step.wait_s * 1e3}};
+  if (setup_.data.train.is_masked()) fields.emplace_back("targets", result.tokens);
   if (const std::optional<double> rise = guard_.norm_rise()) fields.emplace_back("norm_rise", *rise);
   if (report.mfu) fields.emplace_back("mfu", *report.mfu);
   if (const auto& pipeline = trainer_.layout().executor->pipeline()) {

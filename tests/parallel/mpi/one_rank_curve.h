@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -49,6 +50,9 @@ inline TrainingCurve train(Training& run) {
     curve.scales.push_back(result.step.scaler.scale);
     if (result.raw.tokens > 0) curve.raw.push_back(result.raw.ce);
   }
+  std::vector<uint32_t> bytes(static_cast<size_t>(run.config.model.vocab));
+  for (size_t id = 0; id < bytes.size(); ++id) bytes[id] = 1 + static_cast<uint32_t>(id) % 5;
+  run.source.set_token_bytes(std::make_shared<const std::vector<uint32_t>>(bytes));
   curve.eval = run.trainer.evaluate(run.source, 3000);
   curve.position = run.loader.position();
   return curve;
@@ -70,11 +74,11 @@ inline const TrainingCurve& one_rank_curve(RunConfig config) {
   const auto [place, is_new] = curves.try_emplace(config_toml(config, ConfigDocs::kNone));
   TrainingCurve& curve = place->second;
   if (!is_new) return curve;
-  std::vector<double> eval(2);
+  std::vector<double> eval(3);
   if (world->rank() == 0) {
     Training alone(config);
     curve = train(alone);
-    eval = {curve.eval.loss, static_cast<double>(curve.eval.tokens)};
+    eval = {curve.eval.loss, static_cast<double>(curve.eval.tokens), curve.eval.bits_per_byte};
     EXPECT_LT(curve.losses.back(), curve.losses.front() - 0.1) << "nothing was learnt";
   }
   from_rank_0(curve.initial);
@@ -83,6 +87,7 @@ inline const TrainingCurve& one_rank_curve(RunConfig config) {
     from_rank_0(*values);
   curve.eval.loss = eval[0];
   curve.eval.tokens = static_cast<int64_t>(eval[1]);
+  curve.eval.bits_per_byte = eval[2];
   curve.position = kSteps * config.train.batch_size * config.train.grad_accum;
   return curve;
 }
@@ -139,6 +144,8 @@ inline void expect_one_rank_curve(const RunConfig& config, double tolerance, con
   EXPECT_EQ(got.position, want.position);
   EXPECT_EQ(got.eval.tokens, want.eval.tokens);
   EXPECT_NEAR(got.eval.loss, want.eval.loss, tolerance * want.eval.loss);
+  EXPECT_GT(want.eval.bits_per_byte, 0);
+  EXPECT_NEAR(got.eval.bits_per_byte, want.eval.bits_per_byte, tolerance * want.eval.bits_per_byte);
   expect_equal_on_all_ranks(weights(shared.trainer));
   expect_one_rank_gradients(config);
 }
