@@ -1,5 +1,5 @@
-// Seen: a file of a gigabyte named .toml was parsed for a minute and took 3.9 GB before it was refused. Wanted:
-// its size is refused, with where a text belongs.
+// Seen: a file of a gigabyte named .toml was parsed for a minute and took 3.9 GB before it was refused.
+// Wanted: its size is refused, with where a text belongs.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <unistd.h>
