@@ -17,6 +17,7 @@ void add_train_command(Command& app, const std::vector<std::string>& line);  // 
 void add_launch_command(Command& app);
 void add_eval_command(Command& app);
 void add_generate_command(Command& app);
+void add_chat_command(Command& app);
 void add_export_command(Command& app);
 void add_tokenizer_command(Command& app);
 void add_data_command(Command& app);

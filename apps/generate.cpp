@@ -34,12 +34,6 @@ struct GenerateArguments {
   bool is_json = false;
 };
 
-Device device_of(const std::string& name) {
-  if (name == "cpu") return Device::kCpu;
-  if (name == "cuda") return Device::kCuda;
-  fail(ErrorKind::kUsage, "--device must be cpu or cuda, got {}", visible_text(name));
-}
-
 // Returns the prompts of a file: its lines that are not blank, or the field "prompt" of JSON Lines.
 std::vector<std::string> read_prompts(const std::filesystem::path& path) {
   std::vector<std::string> prompts;
@@ -95,9 +89,9 @@ void print_texts(const GenerateArguments& arguments) {
 void generate(GenerateArguments& arguments) {
   GenerateOptions& o = arguments.options;
   o.sample.validate();
-  o.device = device_of(arguments.device);
-  o.compute = arguments.precision.compute_dtype();
-  o.has_int8_weights = arguments.precision.has_int8_weights();
+  o.model.device = device_of(arguments.device);
+  o.model.compute = arguments.precision.compute_dtype();
+  o.model.has_int8_weights = arguments.precision.has_int8_weights();
   if (!arguments.prompts_file.empty() && !arguments.prompts.empty())
     fail(ErrorKind::kUsage, "--prompt and --prompts cannot be given together; put all prompts into the file");
   o.prompts = arguments.prompts_file.empty() ? arguments.prompts : read_prompts(arguments.prompts_file);
@@ -131,7 +125,7 @@ void add_generate_command(Command& app) {
       ->capture_default_str();
   command->add_option("--device", arguments->device, "cpu or cuda")->capture_default_str();
   arguments->precision.add_to(*command);
-  command->add_flag("--ema", o.is_averaged, "From the moving averages of the weights (optimizer.ema)");
+  command->add_flag("--ema", o.model.is_averaged, "From the moving averages of the weights (optimizer.ema)");
   command->add_option("--tokens", o.tokens, "Tokens to make for each prompt")
       ->count(1)
       ->capture_default_str();

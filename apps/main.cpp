@@ -68,6 +68,7 @@ int run(int argc, char** argv) {
   add_launch_command(app);
   add_eval_command(app);
   add_generate_command(app);
+  add_chat_command(app);
   add_export_command(app);
   add_tokenizer_command(app);
   add_bench_command(app);

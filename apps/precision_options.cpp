@@ -27,4 +27,10 @@ bool PrecisionOptions::has_int8_weights() const {
   return true;
 }
 
+Device device_of(const std::string& name) {
+  if (name == "cpu") return Device::kCpu;
+  if (name == "cuda") return Device::kCuda;
+  fail(ErrorKind::kUsage, "--device must be cpu or cuda, got {}", visible_text(name));
+}
+
 }  // namespace ingot

@@ -1,10 +1,11 @@
-// The options of `ingot eval` and `ingot generate` that choose number formats.
+// The options of `ingot eval` and `ingot generate` that choose number formats and the device.
 #pragma once
 
 #include <optional>
 #include <string>
 
 #include "ingot/core/dtype.h"
+#include "ingot/core/tensor.h"
 
 namespace ingot {
 
@@ -19,5 +20,8 @@ struct PrecisionOptions {
   std::optional<DType> compute_dtype() const;
   bool has_int8_weights() const;
 };
+
+// Returns the device that --device names, or throws a kUsage error.
+Device device_of(const std::string& name);
 
 }  // namespace ingot

@@ -5,7 +5,8 @@ rendered.json there, which ChatTemplate.RendersAsTransformers compares with what
   tools/make_chat_golden.py           writes the file
   tools/make_chat_golden.py --check   fails if the installed transformers renders another text
 
-null stands for a conversation that the template refuses. Needs: pip install -r tools/requirements-oracle.txt
+null stands for a conversation that the template refuses. "prompts" holds the last conversation, a question, with what the
+template puts before the answer. Needs: pip install -r tools/requirements-oracle.txt
 """
 
 import json
@@ -40,9 +41,9 @@ CONVERSATIONS = [
 ]
 
 
-def rendered(tokenizer, template, conversation):
+def rendered(tokenizer, template, conversation, is_prompt=False):
     try:
-        return tokenizer.apply_chat_template(conversation, chat_template=template, tokenize=False)
+        return tokenizer.apply_chat_template(conversation, chat_template=template, tokenize=False, add_generation_prompt=is_prompt)
     except jinja2.exceptions.TemplateError:
         return None
 
@@ -52,7 +53,8 @@ def main():
         tokenizer_object=tokenizers.Tokenizer(tokenizers.models.BPE()), bos_token=BOS, eos_token=EOS)
     templates = {path.name: path.read_bytes().decode() for path in sorted(FOLDER.glob("*.jinja"))}
     golden = {"bos": BOS, "eos": EOS, "conversations": CONVERSATIONS,
-              "rendered": {name: [rendered(tokenizer, text, c) for c in CONVERSATIONS] for name, text in templates.items()}}
+              "rendered": {name: [rendered(tokenizer, text, c) for c in CONVERSATIONS] for name, text in templates.items()},
+              "prompts": {name: rendered(tokenizer, text, CONVERSATIONS[-1], True) for name, text in templates.items()}}
     file = FOLDER / "rendered.json"
     text = json.dumps(golden, indent=1) + "\n"
     if sys.argv[1:] != ["--check"]:

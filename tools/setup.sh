@@ -7,7 +7,7 @@
 set -euo pipefail
 
 packages=(g++ cmake ninja-build pkg-config libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
-          libpcre2-dev libutf8proc-dev libxxhash-dev zlib1g-dev libzstd-dev libgtest-dev libgmock-dev libbenchmark-dev libdnnl-dev
+          libpcre2-dev libutf8proc-dev libxxhash-dev zlib1g-dev libzstd-dev libedit-dev libgtest-dev libgmock-dev libbenchmark-dev libdnnl-dev
           libopenmpi-dev openmpi-bin ccache xz-utils gzip)
 # A text for ./demo and some tests. Without it ./demo trains on C++ headers, and those tests are skipped.
 optional=(bible-kjv)

@@ -4,12 +4,10 @@
 #include <cmath>
 #include <optional>
 
-#include "ingot/checkpoint/checkpoint.h"
+#include "ingot/checkpoint/served_model.h"
 #include "ingot/config/config_toml.h"
 #include "ingot/core/file.h"
-#include "ingot/core/visible_text.h"
 #include "ingot/memory/memory_check.h"
-#include "ingot/nn/device_weights.h"
 #include "ingot/nn/int8_weights.h"
 #include "ingot/run/run_data.h"
 #include "ingot/run/trained_text.h"
@@ -19,19 +17,6 @@
 
 namespace ingot {
 namespace {
-
-void warn_damage(const std::filesystem::path& checkpoint, const std::string& what) {
-  fmt::print(stderr, "{}\n",
-             visible_text(fmt::format("warning: {}: {}; passed over", checkpoint.string(), what)));
-}
-
-LoadedWeights weights_of(bool is_averaged) {
-  return is_averaged ? LoadedWeights::kAveraged : LoadedWeights::kTrained;
-}
-
-MatrixFormat format_of(bool has_int8_weights) {
-  return has_int8_weights ? MatrixFormat::kInt8 : MatrixFormat::kCompute;
-}
 
 // Returns the [data] section of the run that wrote a checkpoint; the defaults if it cannot be read.
 DataConfig data_config_of(const std::filesystem::path& checkpoint) {
@@ -57,8 +42,9 @@ std::unique_ptr<ParamStore> widened(const Transformer& model, ParamStore& weight
 }  // namespace
 
 CheckpointEval evaluate_checkpoint(const std::filesystem::path& checkpoint, const EvalOptions& options) {
-  LoadedModel loaded = load_model(checkpoint, options.compute, weights_of(options.is_averaged), warn_damage,
-                                  format_of(options.has_int8_weights));
+  LoadedModel loaded = load_served(checkpoint, {.compute = options.compute,
+                                                .is_averaged = options.is_averaged,
+                                                .has_int8_weights = options.has_int8_weights});
   Transformer& model = *loaded.model;
   if (options.has_int8_weights) loaded.params = widened(model, *loaded.params);
   const int64_t T = model.config().context;
@@ -105,34 +91,18 @@ CheckpointEval evaluate_checkpoint(const std::filesystem::path& checkpoint, cons
 void generate_from_checkpoint(const std::filesystem::path& checkpoint, const GenerateOptions& options,
                               const TextsInOrder::Sink& write,
                               const std::function<void(const std::filesystem::path&)>& read) {
-  if (options.has_int8_weights && options.device != Device::kCpu)
-    fail(ErrorKind::kUsage, "--weights int8 is for the CPU; leave out --weights or --device {}",
-         name(options.device));
-  Stream stream = make_stream(options.device);  // says at once if there is no such device
-  LoadedModel loaded = load_model(checkpoint, options.compute, weights_of(options.is_averaged), warn_damage,
-                                  format_of(options.has_int8_weights));
-  if (read) read(loaded.path);
-  Transformer& model = *loaded.model;
+  ServedModel served(checkpoint, options.model);
+  if (read) read(served.path());
   const auto count = std::ssize(options.prompts);
   const int64_t slots = std::clamp<int64_t>(options.batch, 1, std::max<int64_t>(count, 1));
-  const Generator::Bytes bytes = Generator::planned_bytes(model, slots, options.device);
-  require_memory(bytes.host, fmt::format("keys and values of {} whole contexts", slots));
-  std::optional<DeviceWeights> there;
-  if (options.device == Device::kCuda) {
-    const DType compute = model.compute();
-    require_device_memory(
-        bytes.device + DeviceWeights::planned_bytes(model.params(), compute, options.device),
-        fmt::format("the weights, and keys and values of {} whole contexts,", slots));
-    there.emplace(*loaded.params, compute, stream);
-    loaded.params.reset();
-    model.bring_to_device(stream);
-  }
+  const Generator::Bytes bytes = Generator::planned_bytes(served.model(), slots, options.model.device);
+  served.make_ready(bytes.host, bytes.device, fmt::format("keys and values of {} whole contexts", slots));
   Region alone;
-  Generator generator(model, there ? static_cast<ParamStore&>(*there) : *loaded.params, alone, stream, slots);
+  Generator generator(served.model(), served.params(), alone, served.stream(), slots);
   TextsInOrder in_order(options.prompts.size(), write);
   const TextRequest request{
       .prompts = options.prompts, .tokens = options.tokens, .sample = options.sample, .seed = options.seed};
-  generate_texts(generator, *loaded.tokenizer, request,
+  generate_texts(generator, served.tokenizer(), request,
                  [&](size_t i, std::string_view piece, bool is_last) { in_order.add(i, piece, is_last); });
 }
 

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ingot/checkpoint/served_model.h"
 #include "ingot/comm/mesh.h"
 #include "ingot/config/config.h"
 #include "ingot/core/dtype.h"
@@ -68,18 +69,14 @@ CheckpointEval evaluate_checkpoint(const std::filesystem::path& checkpoint, cons
 
 struct GenerateOptions {
   std::vector<std::string> prompts = {""};
-  std::optional<DType> compute = {};  // as in EvalOptions
-  bool is_averaged = false;           // as in EvalOptions
-  bool has_int8_weights = false;      // store matrices as 8-bit codes only (nn/int8_weights.h), on the CPU
-  int64_t tokens = 256;               // for each prompt; at least 1
+  ServedOptions model;
+  int64_t tokens = 256;  // for each prompt; at least 1
   SampleConfig sample;
   uint64_t seed = 1337;  // of the first prompt; prompt i has seed + i
   int64_t batch = 16;    // prompts that are continued at the same time
-  Device device = Device::kCpu;
 };
 // Passes each prompt and its continuation to `write` as soon as characters are complete, one prompt after the
-// other. Before that, it passes the checkpoint that it has read to `read`. kUsage error if a device is to
-// read 8-bit weights.
+// other. Before that, it passes the checkpoint that it has read to `read`. Throws the errors of ServedModel.
 void generate_from_checkpoint(const std::filesystem::path& checkpoint, const GenerateOptions& options,
                               const TextsInOrder::Sink& write,
                               const std::function<void(const std::filesystem::path&)>& read = {});

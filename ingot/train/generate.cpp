@@ -164,6 +164,8 @@ std::vector<Generator::Sequence*> Generator::advance() {
   for (const auto& [sequence, count] : taken) {
     sequence->read += static_cast<size_t>(count);
     sequence->cached += count;
+    tokens_read_ += count;
+    keep(*sequence);
   }
   return outputs;
 }
@@ -187,13 +189,34 @@ void Generator::start(const Prompt& prompt, size_t index, int64_t tokens) {
                     .key = {.seed = prompt.seed, .purpose = Purpose::kSample, .stream = 0, .step = 0},
                     .tokens = {prompt.tokens.begin(), prompt.tokens.end()},
                     .wanted = tokens};
-  const auto is_used = [&](int64_t slot) {
-    return std::ranges::any_of(sequences_, [&](const Sequence& other) { return other.slot == slot; });
-  };
-  while (is_used(sequence.slot)) ++sequence.slot;
   const size_t context = static_cast<size_t>(model_.config().context);
   sequence.read = sequence.tokens.size() - std::min(sequence.tokens.size(), context);
+  take_slot(sequence);
   sequences_.push_back(std::move(sequence));
+}
+
+void Generator::take_slot(Sequence& sequence) {
+  const std::span<const int32_t> wanted = std::span(sequence.tokens).subspan(sequence.read);
+  int64_t most = -1, least_kept = 0;
+  for (int64_t slot = 0; slot < slots_; ++slot) {
+    if (std::ranges::any_of(sequences_, [&](const Sequence& other) { return other.slot == slot; })) continue;
+    const std::span<const int32_t> kept =
+        kept_.empty() ? std::span<const int32_t>() : kept_[static_cast<size_t>(slot)];
+    int64_t common = std::ranges::mismatch(kept, wanted).in1 - kept.begin();
+    common = std::min(common, std::ssize(wanted) - 1);  // the last token's logits are wanted
+    if (common < most || (common == most && std::ssize(kept) >= least_kept)) continue;
+    most = common;
+    least_kept = std::ssize(kept);
+    sequence.slot = slot;
+  }
+  sequence.read += static_cast<size_t>(most);
+  sequence.cached = most;
+}
+
+void Generator::keep(const Sequence& sequence) {
+  if (kept_.empty()) return;
+  const auto end = sequence.tokens.begin() + static_cast<ptrdiff_t>(sequence.read);
+  kept_[static_cast<size_t>(sequence.slot)].assign(end - sequence.cached, end);
 }
 
 int32_t Generator::draw(size_t row, const Sequence& sequence, const SampleConfig& config) {

@@ -44,6 +44,12 @@ class Generator {
   // Samples ids below `count` only. A model of Hugging Face may have more rows than its tokenizer has ids.
   void limit_ids(int64_t count) { most_ids_ = count; }
 
+  // From now on, a sequence leaves its keys and values in its slot, and a prompt that begins with the same
+  // tokens reads only the others. REQUIRES: the weights do not change afterwards.
+  void keep_caches() { kept_.resize(static_cast<size_t>(slots_)); }
+  // Returns the number of tokens that the model has read since the Generator was made.
+  int64_t tokens_read() const { return tokens_read_; }
+
   struct Prompt {
     std::vector<TokenId> tokens;  // at least one
     uint64_t seed = 0;
@@ -88,6 +94,11 @@ class Generator {
 
   void check_prompts(std::span<const Prompt> prompts) const;
   void start(const Prompt& prompt, size_t index, int64_t tokens);
+  // Chooses the free slot whose kept tokens serve the sequence most, and among equal ones the slot that keeps
+  // the fewest. Takes over what serves.
+  void take_slot(Sequence& sequence);
+  // Notes which tokens have their keys and values in the sequence's slot.
+  void keep(const Sequence& sequence);
   // Appends tokens of all sequences to the caches and returns those whose logits are known then, in order of
   // the rows of the host's logits.
   std::vector<Sequence*> advance();
@@ -111,6 +122,9 @@ class Generator {
   int64_t most_ids_ = std::numeric_limits<int64_t>::max();
   std::vector<int32_t> sample_scratch_;  // (slots, V)
   std::vector<Sequence> sequences_;
+  std::vector<std::vector<int32_t>>
+      kept_;  // per slot: the tokens of its first positions; empty: none is kept
+  int64_t tokens_read_ = 0;
   // Passes of single tokens, by their number of rows. The first one runs without a graph, because libraries
   // choose their kernels in it.
   struct Captured {

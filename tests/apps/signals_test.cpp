@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "tests/apps/launch_fixture.h"
+#include "tests/apps/pty_run.h"
 
 namespace ingot {
 namespace {
@@ -184,58 +185,6 @@ TEST_F(SignalsTest, AClosedStandardOutputDoesNotEndTheRun) {
                                                           HasSubstr("completed after 30 steps")));
 }
 
-// A program on its own pseudo-terminal; the test reads its output and types into it.
-class PtyRun {
- public:
-  explicit PtyRun(const std::string& command) {
-    fd_ = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-    if (fd_ < 0 || ::grantpt(fd_) != 0 || ::unlockpt(fd_) != 0) return;
-    const std::string name = ::ptsname(fd_);
-    pid_ = ::fork();
-    if (pid_ > 0) return;
-    ::setsid();
-    const int slave = ::open(name.c_str(), O_RDWR);
-    for (int fd = 0; fd < 3; ++fd) ::dup2(slave, fd);
-    ::setenv("TERM", "xterm", 1);
-    ::execl("/bin/bash", "bash", "-c", command.c_str(), nullptr);
-    ::_exit(127);
-  }
-  ~PtyRun() {
-    if (pid_ > 0) ::kill(pid_, SIGKILL);
-    vanish();
-  }
-  bool is_started() const { return pid_ > 0; }
-  void vanish() {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
-  }
-  void send(int signal) const { ::kill(pid_, signal); }
-  void type(char key) const { EXPECT_EQ(::write(fd_, &key, 1), 1); }
-  // Reads until the output contains the text; returns false if the other side has closed the terminal.
-  bool read_until(const std::string& text) {
-    std::array<char, 4096> buffer;
-    while (output_.find(text) == std::string::npos) {
-      const ssize_t n = ::read(fd_, buffer.data(), buffer.size());
-      if (n <= 0) return false;
-      output_.append(buffer.data(), static_cast<size_t>(n));
-    }
-    return true;
-  }
-  int wait() {
-    int status = 0;
-    if (fd_ >= 0) read_until("no program says this");
-    ::waitpid(pid_, &status, 0);
-    pid_ = -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  }
-  const std::string& output() const { return output_; }
-
- private:
-  int fd_ = -1;
-  pid_t pid_ = -1;
-  std::string output_;
-};
-
 // The kernel sends SIGHUP when a terminal goes away. If the program ignores it, writes to the terminal fail.
 TEST_F(SignalsTest, AVanishedTerminalSavesOrDoesNotEndTheRun) {
   const std::string command = std::string(INGOT_PROGRAM) + " " + train("run", "--set train.steps=100000");
@@ -275,7 +224,7 @@ class MpirunOnATerminal : public SignalsTest {
       if (!run.is_started()) return -1;
       EXPECT_TRUE(run.read_until(std::to_string(10 + 7 * round % 80) + "/100000")) << run.output();
       if (is_typed)
-        run.type('\x03');
+        run.type("\x03");
       else
         run.send(SIGTERM);
       run.wait();

@@ -62,6 +62,19 @@ TEST(ChatTemplate, RendersAsTransformers) {
   }
 }
 
+TEST(ChatTemplate, AsksForAnAnswerAsTransformersDoes) {
+  const auto golden = nlohmann::json::parse(read_file(kChatGolden / "rendered.json"));
+  const std::vector<ChatMessage> question = {{ChatRole::kUser, "only a question"}};
+  for (const auto& [file, text] : golden["prompts"].items()) {
+    const ChatTemplate chat(row_of_file(file), golden["bos"].get<std::string>(),
+                            golden["eos"].get<std::string>());
+    EXPECT_EQ(joined(chat.render(question, "chat.jsonl:1")) + chat.generation_prompt(), text) << file;
+    const std::string whole =
+        joined(chat.render(std::vector<ChatMessage>{question[0], {ChatRole::kAssistant, "x"}}, ""));
+    EXPECT_NE(whole.find(chat.answer_end()), std::string::npos) << file;
+  }
+}
+
 TEST(ChatTemplate, IsKnownByItsWholeText) {
   const std::string jinja = read_file(kChatGolden / "zephyr.jinja");
   EXPECT_EQ(known_chat_template(jinja), "zephyr");

@@ -3,6 +3,7 @@
 
 #include "ingot/core/error.h"
 #include "ingot/data/tokenizer/tokenizer.h"
+#include "ingot/run/chat_session.h"
 #include "ingot/run/run_data.h"
 #include "tests/run/training_fixture.h"
 
@@ -118,6 +119,65 @@ TEST_F(ChatRun, AMixtureDrawsWholeWindowsOfChats) {
     if (sampler.start(i) < chats) continue;
     EXPECT_EQ((sampler.start(i) - chats) % 64, 0);
   }
+}
+
+TEST_F(ChatRun, AConversationReadsOnlyWhatIsNew) {
+  RunConfig c = chat_config();
+  c.train.steps = 100;
+  const auto model = train(c, folder / "talk").checkpoint;
+  ChatOptions options;
+  options.sample.temperature = 0;
+  options.tokens = 6;
+  ChatSession session(model, options);
+  EXPECT_EQ(session.template_name(), "chatml");
+  std::string shown;
+  const auto show = [&](std::string_view piece) {
+    shown += piece;
+    return true;
+  };
+  // The answer is what the model makes of the rendered question.
+  const auto tokenizer = load_tokenizer(model);
+  const ChatAnswer first = session.ask("the cat sat?", show);
+  EXPECT_EQ(first.read,
+            std::ssize(encode_with_special(
+                *tokenizer, "<|im_start|>user\nthe cat sat?<|im_end|>\n<|im_start|>assistant\n")));
+  ASSERT_EQ(session.messages().size(), 2u);
+  ASSERT_NE(shown, "");
+  EXPECT_EQ(session.messages()[1].content, shown);
+  const ChatAnswer second = session.ask("a dog?", show);
+  EXPECT_LT(second.read, first.read + 8);
+  const std::string line = chat_line(session.messages());
+  const Conversation saved = parse_conversation(line, "chat.jsonl:1");
+  ASSERT_EQ(saved.messages.size(), 4u);
+  EXPECT_EQ(saved.messages[2].content, "a dog?");
+  // The same conversation without the cache.
+  ChatSession again(model, options);
+  std::string repeated;
+  for (const char* question : {"the cat sat?", "a dog?"}) {
+    again.ask(question, [&](std::string_view piece) {
+      repeated += piece;
+      return true;
+    });
+  }
+  EXPECT_EQ(repeated, shown);
+
+  // The oldest exchanges are forgotten, and at last a question alone is too long.
+  int64_t forgotten = 0;
+  for (int i = 0; i < 6; ++i) forgotten = session.ask("who ran?", show).forgotten;
+  EXPECT_GT(forgotten, 0);
+  EXPECT_EQ(forgotten % 2, 0);
+  const size_t before = session.messages().size();
+  try {
+    session.ask(std::string(400, 'z'), show);
+    FAIL() << "it is longer than the context";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("tokens, and the model reads 48 before an answer; shorten it"));
+  }
+  EXPECT_EQ(session.messages().size(), before);
+  session.reset();
+  EXPECT_TRUE(session.messages().empty());
+  const ChatAnswer stopped = session.ask("the cat sat?", [](std::string_view) { return false; });
+  EXPECT_EQ(stopped.end, ChatAnswer::End::kStopped);
 }
 
 TEST_F(ChatRun, RefusalsNameTheKey) {

@@ -302,7 +302,7 @@ TEST_F(TrainingTest, AveragesCanBeLoaded) {
   EXPECT_GT(std::abs(plain - averaged), 1e-3);
   GenerateOptions sample;
   sample.prompts = {"the cat"};
-  sample.is_averaged = true;
+  sample.model.is_averaged = true;
   sample.tokens = 3;
   std::string text;
   generate_from_checkpoint(trained.checkpoint, sample,

@@ -76,6 +76,47 @@ TEST(Generation, EndsAtTheStopTokenAndWhereTheSinkSaysSo) {
   EXPECT_EQ(ended, (std::vector<size_t>{0, 1, 2, 3, 4}));
 }
 
+// A prompt that begins with what a slot holds reads only the rest, and gets the same tokens.
+TEST(Generation, KeptCachesChangeNoToken) {
+  SmallTraining training(small_config({"model.layers=2"}));
+  training.steps(20);
+  Layout& layout = training.trainer.layout();
+  Generator generator(*layout.model, training.trainer.params(), *layout.region, *layout.stream, 2);
+  generator.limit_ids(61);
+  generator.keep_caches();
+  std::vector<TokenId> conversation = {5, 28, 21};
+  const auto answer_to = [&](const std::vector<TokenId>& tokens, int64_t count) {
+    const Generator::Prompt prompt{tokens, 1};
+    std::vector<TokenId> got;
+    generator.run({&prompt, 1}, count, kGreedy, {}, [&](size_t, TokenId id) {
+      got.push_back(id);
+      return true;
+    });
+    EXPECT_EQ(got, sampled(training.trainer, {&prompt, 1}, count, 1, kGreedy)[0]) << tokens.size();
+    return got;
+  };
+  int64_t read = 0;
+  for (int turn = 0; turn < 3; ++turn) {
+    const std::vector<TokenId> answer = answer_to(conversation, 4);
+    // The question, and all tokens of the answer but the last; the last one of the turn before.
+    EXPECT_EQ(generator.tokens_read() - read, 3 + 3 + (turn > 0 ? 1 : 0)) << turn;
+    read = generator.tokens_read();
+    conversation.insert(conversation.end(), answer.begin(), answer.end());
+    conversation.insert(conversation.end(), {7, 9, 11 + static_cast<TokenId>(turn)});
+  }
+  // Another conversation takes the other slot and leaves the first one's.
+  answer_to({1, 2, 3, 4}, 2);
+  EXPECT_EQ(generator.tokens_read() - read, 4 + 1);
+  read = generator.tokens_read();
+  conversation.resize(conversation.size() - 1);
+  conversation.push_back(30);  // another last word
+  answer_to(conversation, 2);
+  EXPECT_EQ(generator.tokens_read() - read, 4 + 1);
+  // Longer than the context of 32 tokens: the model reads a part of it again, and that is kept.
+  answer_to(conversation, 40);
+  answer_to(conversation, 2);
+}
+
 TEST(TextsInOrder, HoldsPiecesBackUntilTheirTurn) {
   std::string shown;
   TextsInOrder texts(3, [&](size_t text, std::string_view piece, bool is_last) {

@@ -34,6 +34,8 @@ struct ChatRow {
   bool drops_thoughts = false;   // of an assistant's content only what follows the last </think> is left
   bool is_system_first = false;  // a system message can only be the first one
   std::array<std::string_view, 3> tokens = {};  // of the vocabulary, without {bos} and {eos}
+  // Before an answer that the model gives, if that is not what precedes one in a conversation.
+  std::optional<std::string_view> generation_prompt = {};
 };
 
 namespace {
@@ -63,7 +65,8 @@ constexpr ChatRow kRows[] = {
      .assistant = {" ", " {eos}"},
      .system_place = SystemPlace::kFirstUser,
      .trim = Trim::kAll,
-     .alternates = true},
+     .alternates = true,
+     .generation_prompt = ""},
     {.name = "llama3",
      .begin = "{bos}",
      .system = kLlamaSystem,
@@ -86,14 +89,16 @@ constexpr ChatRow kRows[] = {
      .user = {"[INST] ", " [/INST]"},
      .assistant = {"", "{eos}", " "},
      .system_place = SystemPlace::kNone,
-     .alternates = true},
+     .alternates = true,
+     .generation_prompt = ""},
     {.name = "mistral-v0.2",
      .begin = "{bos}",
      .system = {},
      .user = {"[INST] ", " [/INST]"},
      .assistant = {"", "{eos}"},
      .system_place = SystemPlace::kNone,
-     .alternates = true},
+     .alternates = true,
+     .generation_prompt = ""},
     {.name = "mistral-v0.3",
      .begin = "{bos}",
      .system = {"", "\n\n"},
@@ -102,7 +107,8 @@ constexpr ChatRow kRows[] = {
      .system_place = SystemPlace::kFirstUser,
      .trim = Trim::kAssistant,
      .alternates = true,
-     .tokens = {"[INST]", "[/INST]"}},
+     .tokens = {"[INST]", "[/INST]"},
+     .generation_prompt = ""},
     {.name = "qwen2",
      .begin = "",
      .system = kImSystem,
@@ -133,7 +139,8 @@ constexpr ChatRow kRows[] = {
      .begin = "{bos}",
      .system = {"", "\n\n"},
      .user = {"User: ", "\n\n"},
-     .assistant = {"Assistant: ", "{eos}"}},
+     .assistant = {"Assistant: ", "{eos}"},
+     .generation_prompt = "Assistant:"},
     {.name = "deepseek-v3",
      .begin = "{bos}",
      .system = {"", ""},
@@ -141,7 +148,8 @@ constexpr ChatRow kRows[] = {
      .assistant = {"<｜Assistant｜>", kDeepseekEnd},
      .drops_thoughts = true,
      .is_system_first = true,
-     .tokens = {"<｜User｜>", "<｜Assistant｜>", kDeepseekEnd}},
+     .tokens = {"<｜User｜>", "<｜Assistant｜>", kDeepseekEnd},
+     .generation_prompt = "<｜Assistant｜><think>\n"},
 };
 
 // Hashes of published templates. tests/golden/chat has their texts.
@@ -305,6 +313,16 @@ ChatTemplate::ChatTemplate(const std::string& name, const Tokenizer& tokenizer, 
 }
 
 std::string_view ChatTemplate::name() const { return row_->name; }
+
+std::string ChatTemplate::generation_prompt() const {
+  return expanded(row_->generation_prompt.value_or(row_->assistant.before));
+}
+
+std::string ChatTemplate::answer_end() const {
+  std::string_view end = row_->assistant.after;
+  while (end.starts_with(' ')) end.remove_prefix(1);
+  return expanded(end);
+}
 
 std::string ChatTemplate::expanded(std::string_view text) const {
   std::string out;

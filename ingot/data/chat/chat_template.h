@@ -38,6 +38,11 @@ class ChatTemplate {
   // Throws a kData error, which begins with `place`, if the template cannot express the conversation.
   std::vector<ChatPart> render(std::span<const ChatMessage> messages, const std::string& place) const;
 
+  // Returns the text that makes the model answer: transformers writes it for add_generation_prompt.
+  std::string generation_prompt() const;
+  // Returns the token that ends an assistant's turn, as text.
+  std::string answer_end() const;
+
   std::string_view name() const;
 
  private:

@@ -1,0 +1,79 @@
+// ingot chat, as a user calls it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/apps/pty_run.h"
+#include "tests/regress/run_program.h"
+
+namespace ingot {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class ChatCommand : public ProgramInFolder {
+ protected:
+  void SetUp() override {
+    const Ended trained =
+        run(small_run("run", {"train.steps=30", "data.tokenizer=bpe", "data.tokenizer_vocab=300",
+                              "model.context=8192", "train.batch_size=1", "model.window=64"}));
+    ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  }
+  std::string command(const std::string& more) const {
+    return std::string(INGOT_PROGRAM) + " chat " + path("run") + " --temperature 0 " + more;
+  }
+  Ended piped(const std::string& input, const std::string& more) const {
+    const std::string line = "printf '" + input + "' | " + command(more) + " >" + path("output") + " 2>&1";
+    const int status = std::system(line.c_str());
+    return {.exit_code = WEXITSTATUS(status), .output = read_file(path("output"))};
+  }
+};
+
+TEST_F(ChatCommand, AnswersEveryLineOfAPipe) {
+  const std::string saved = path("chats.jsonl");
+  const Ended ended =
+      piped("line 4\\nline 9 \\\\\\nand more\\n/save " + saved + "\\n/reset\\nagain\\n/save " + saved + "\\n",
+            "--chat-template zephyr --tokens 8 --system Brief.");
+  ASSERT_EQ(ended.exit_code, 0) << ended.output;
+  EXPECT_THAT(ended.output, Not(HasSubstr("> ")));
+  const std::string lines = read_file(saved);
+  EXPECT_EQ(std::ranges::count(lines, '\n'), 2);
+  EXPECT_TRUE(lines.starts_with(
+      R"({"messages":[{"role":"system","content":"Brief."},{"role":"user","content":"line 4"},{"role":"assistant",)"))
+      << lines;
+  EXPECT_THAT(lines, HasSubstr(R"({"role":"user","content":"line 9 \nand more"})"));
+  EXPECT_THAT(
+      lines,
+      HasSubstr(R"({"messages":[{"role":"system","content":"Brief."},{"role":"user","content":"again"})"));
+}
+
+TEST_F(ChatCommand, ErrorsNameTheFix) {
+  Ended ended = piped("hello\\n", "");
+  EXPECT_EQ(ended.exit_code, 2) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("there is no chat template with this tokenizer"));
+  ended = piped("/sing\\n", "--chat-template zephyr");
+  EXPECT_EQ(ended.exit_code, 2) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("/sing is no command; /help lists them"));
+}
+
+// Ctrl-C ends an answer of thousands of tokens. The program goes on, and Ctrl-D ends it.
+TEST_F(ChatCommand, CtrlCStopsAnAnswerAndNotTheProgram) {
+  PtyRun chat("exec " + command("--chat-template zephyr --tokens 6000"));
+  if (!chat.is_started()) GTEST_SKIP() << "no pseudo-terminals here";
+  ASSERT_TRUE(chat.read_until("/help lists the commands")) << chat.output();
+  ASSERT_TRUE(chat.read_until("> ")) << chat.output();
+  const size_t answer = chat.output().size();
+  chat.type("line 4\r");
+  ASSERT_TRUE(chat.read_until("\n", answer)) << chat.output();
+  ASSERT_TRUE(chat.read_bytes(chat.output().size() + 1)) << chat.output();
+  chat.type("\x03");
+  ASSERT_TRUE(chat.read_until("; stopped]", answer)) << chat.output();
+  const size_t after = chat.output().size();
+  chat.type("/sing\r");
+  ASSERT_TRUE(chat.read_until("/sing is no command", after)) << chat.output();
+  chat.type("\x04");
+  EXPECT_EQ(chat.wait(), 0) << chat.output();
+}
+
+}  // namespace
+}  // namespace ingot

@@ -1,0 +1,81 @@
+// A program on a pseudo-terminal of its own.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+namespace ingot {
+
+// The test reads what the program writes, and types into its terminal.
+class PtyRun {
+ public:
+  explicit PtyRun(const std::string& command) {
+    fd_ = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (fd_ < 0 || ::grantpt(fd_) != 0 || ::unlockpt(fd_) != 0) return;
+    const std::string name = ::ptsname(fd_);
+    pid_ = ::fork();
+    if (pid_ > 0) return;
+    ::setsid();
+    const int slave = ::open(name.c_str(), O_RDWR);
+    for (int fd = 0; fd < 3; ++fd) ::dup2(slave, fd);
+    ::setenv("TERM", "xterm", 1);
+    ::execl("/bin/bash", "bash", "-c", command.c_str(), nullptr);
+    ::_exit(127);
+  }
+  ~PtyRun() {
+    if (pid_ > 0) ::kill(pid_, SIGKILL);
+    vanish();
+  }
+  bool is_started() const { return pid_ > 0; }
+  void vanish() {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+  }
+  void send(int signal) const { ::kill(pid_, signal); }
+  void type(std::string_view keys) const {
+    EXPECT_EQ(::write(fd_, keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
+  }
+  // Reads until the output contains the text, after `from`; returns false if the other side has closed the
+  // terminal.
+  bool read_until(const std::string& text, size_t from = 0) {
+    while (output_.find(text, from) == std::string::npos)
+      if (!read_some()) return false;
+    return true;
+  }
+  // Reads until the output has as many bytes; returns false as above.
+  bool read_bytes(size_t count) {
+    while (output_.size() < count)
+      if (!read_some()) return false;
+    return true;
+  }
+  int wait() {
+    int status = 0;
+    if (fd_ >= 0) read_until("no program says this");
+    ::waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  const std::string& output() const { return output_; }
+
+ private:
+  bool read_some() {
+    std::array<char, 4096> buffer;
+    const ssize_t n = ::read(fd_, buffer.data(), buffer.size());
+    if (n > 0) output_.append(buffer.data(), static_cast<size_t>(n));
+    return n > 0;
+  }
+
+  int fd_ = -1;
+  pid_t pid_ = -1;
+  std::string output_;
+};
+
+}  // namespace ingot
