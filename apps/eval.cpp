@@ -1,7 +1,8 @@
-// ingot eval: the loss of a checkpoint on text.
+// ingot eval: the loss of a checkpoint on text, or the tasks that it solves.
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -17,6 +18,7 @@
 #include "ingot/core/visible_text.h"
 #include "ingot/run/eval_watch.h"
 #include "ingot/run/run.h"
+#include "ingot/tasks/evaluate_tasks.h"
 
 namespace ingot {
 namespace {
@@ -25,66 +27,167 @@ struct EvalArguments {
   std::string checkpoint;
   PrecisionOptions precision;
   EvalOptions options;
+  TaskOptions tasks;
+  std::string shots_from, device = "cpu";
   bool is_quiet = false, is_json = false;
 };
 
-// Evaluates and shows the progress on standard error.
-CheckpointEval evaluate_with_progress(const std::string& checkpoint, EvalOptions options) {
-  Console console(std::make_unique<Terminal>(Terminal::Options{.fd = STDERR_FILENO}));
-  const std::unique_ptr<Communicator> alone = self_communicator();
-  const auto time_s = [] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+using Json = nlohmann::ordered_json;
+
+// Shows the progress of an evaluation on standard error. Its clock starts with the first call.
+class ShownProgress {
+ public:
+  bool go_on(int64_t tokens, int64_t all) {
+    if (!watch_)
+      watch_.emplace(
+          console_, *alone_, [] { return false; },
+          [] {
+            return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+          });
+    return watch_->go_on(tokens, all);
+  }
+
+ private:
+  Console console_{std::make_unique<Terminal>(Terminal::Options{.fd = STDERR_FILENO})};
+  std::unique_ptr<Communicator> alone_ = self_communicator();
+  std::optional<EvalWatch> watch_;
+};
+
+void print_object(const Json& json) {
+  fmt::print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+void eval_text(const EvalArguments& arguments, EvalOptions options) {
+  std::optional<ShownProgress> progress;
+  if (!arguments.is_quiet) {
+    progress.emplace();
+    options.goes_on = [&](int64_t tokens, int64_t all) { return progress->go_on(tokens, all); };
+  }
+  const auto [result, context, checkpoint, warning] = evaluate_checkpoint(arguments.checkpoint, options);
+  progress.reset();
+  if (!warning.empty()) fmt::print(stderr, "warning: {}\n", visible_line(warning));
+  if (arguments.is_json)
+    return print_object({{"loss", result.loss},
+                         {"tokens", result.tokens},
+                         {"bits_per_byte", result.bits_per_byte},
+                         {"top1", result.top1},
+                         {"context", context},
+                         {"checkpoint", checkpoint.string()}});
+  fmt::print("loss {:.4f} | {:.4f} bits/byte | top-1 {:.1f}% | {} tokens in windows of {} | {}\n",
+             result.loss, result.bits_per_byte, 100 * result.top1, result.tokens, context,
+             visible_line(checkpoint.string()));
+}
+
+Json json_of(const std::optional<double>& number) { return number ? Json(*number) : Json(); }
+
+Json json_of(const TaskResult& task, int64_t shots) {
+  const auto error = [](const std::optional<Mean>& mean) {
+    return json_of(mean ? mean->error : std::nullopt);
   };
-  std::optional<EvalWatch> watch;  // its clock starts when the model and the text are loaded
-  options.goes_on = [&](int64_t tokens, int64_t all) {
-    if (!watch)
-      watch.emplace(
-          console, *alone, [] { return false; }, time_s);
-    return watch->go_on(tokens, all);
+  const auto value = [](const std::optional<Mean>& mean) { return mean ? Json(mean->value) : Json(); };
+  Json json = {{"acc", task.acc.value},
+               {"acc_norm", value(task.acc_norm)},
+               {"stderr", json_of(task.acc.error)},
+               {"n", task.n},
+               {"acc_norm_stderr", error(task.acc_norm)},
+               {"shape", name(task.shape)},
+               {"shots", shots},
+               {"cut", task.cut}};
+  if (task.acc_bytes) json["acc_bytes"] = task.acc_bytes->value;
+  if (task.perplexity) json["perplexity"] = *task.perplexity;
+  if (task.centered) json["centered"] = *task.centered;
+  return json;
+}
+
+void print_table(const TaskResults& results) {
+  const auto with_error = [](const std::optional<Mean>& mean) {
+    if (!mean) return std::string("-");
+    return fmt::format("{:.4f}", mean->value) + (mean->error ? fmt::format(" +- {:.4f}", *mean->error) : "");
   };
-  return evaluate_checkpoint(checkpoint, options);
+  const auto number = [](const std::optional<double>& x) { return x ? fmt::format("{:.4g}", *x) : "-"; };
+  size_t width = 4;
+  for (const TaskResult& task : results.tasks) width = std::max(width, visible_line(task.name).size());
+  fmt::print("{:<{}}  {:<17} {:>6}  {:<16}  {:<16}  {:>10}  {:>8}  {:>4}\n", "task", width, "shape", "n",
+             "acc", "acc_norm", "perplexity", "centered", "cut");
+  for (const TaskResult& task : results.tasks)
+    fmt::print("{:<{}}  {:<17} {:>6}  {:<16}  {:<16}  {:>10}  {:>8}  {:>4}\n", visible_line(task.name), width,
+               name(task.shape), task.n, with_error(task.acc), with_error(task.acc_norm),
+               number(task.perplexity), number(task.centered), task.cut);
+  fmt::print("{}\n", visible_line(results.checkpoint.string()));
+}
+
+void eval_tasks(const EvalArguments& arguments, TaskOptions options) {
+  if (!arguments.shots_from.empty() && options.shots.count == 0)
+    fail(ErrorKind::kUsage, "--shots-from needs the number of examples, --shots K");
+  options.shots.from = arguments.shots_from;
+  std::optional<ShownProgress> progress;
+  if (!arguments.is_quiet) {
+    progress.emplace();
+    options.progress = [&](int64_t tokens, int64_t all) { progress->go_on(tokens, all); };
+  }
+  const TaskResults results = evaluate_tasks(arguments.checkpoint, options);
+  progress.reset();
+  if (!arguments.is_json) return print_table(results);
+  Json tasks = Json::object();
+  for (const TaskResult& task : results.tasks) tasks[task.name] = json_of(task, options.shots.count);
+  print_object({{"tasks", tasks}});
 }
 
 void eval(const EvalArguments& arguments) {
+  const bool has_tasks = !arguments.tasks.files.empty();
+  if (has_tasks != arguments.options.data.empty())
+    fail(ErrorKind::kUsage, "eval needs either --data, for the loss on text, or --tasks, for questions");
+  const Device device = device_of(arguments.device);
+  if (!has_tasks && device != Device::kCpu)
+    fail(ErrorKind::kUsage, "--device {} is for --tasks; the loss on text is computed on the CPU",
+         name(device));
   EvalOptions options = arguments.options;
   options.compute = arguments.precision.compute_dtype();
   options.has_int8_weights = arguments.precision.has_int8_weights();
   note_on_run(arguments.checkpoint);
-  const auto [result, context, checkpoint, warning] =
-      arguments.is_quiet ? evaluate_checkpoint(arguments.checkpoint, options)
-                         : evaluate_with_progress(arguments.checkpoint, options);
-  if (!warning.empty()) fmt::print(stderr, "warning: {}\n", visible_line(warning));
-  if (!arguments.is_json) {
-    fmt::print("loss {:.4f} | {:.4f} bits/byte | top-1 {:.1f}% | {} tokens in windows of {} | {}\n",
-               result.loss, result.bits_per_byte, 100 * result.top1, result.tokens, context,
-               visible_line(checkpoint.string()));
-    return;
-  }
-  const nlohmann::ordered_json json = {
-      {"loss", result.loss}, {"tokens", result.tokens}, {"bits_per_byte", result.bits_per_byte},
-      {"top1", result.top1}, {"context", context},      {"checkpoint", checkpoint.string()}};
-  fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  if (!has_tasks) return eval_text(arguments, options);
+  TaskOptions tasks = arguments.tasks;
+  tasks.compute = options.compute;
+  tasks.has_int8_weights = options.has_int8_weights;
+  tasks.is_averaged = options.is_averaged;
+  tasks.batch_size = options.batch_size;
+  tasks.device = device;
+  eval_tasks(arguments, tasks);
 }
 
 }  // namespace
 
 void add_eval_command(Command& app) {
   auto arguments = std::make_shared<EvalArguments>();
-  Command* command = app.add_subcommand("eval", "Loss, bits per byte and top-1 of a checkpoint on text");
+  Command* command = app.add_subcommand("eval", "Loss of a checkpoint on text, or accuracy on tasks");
   command->add_option("checkpoint", arguments->checkpoint, "A checkpoint's folder, or a run's")->required();
   EvalOptions& o = arguments->options;
   command->add_option("--data", o.data, "Text: files (.gz and .zst too), folders, globs, .bin shards, .jsonl")
-      ->type_name("PATH")
-      ->required();
+      ->type_name("PATH");
+  command->add_option("--tasks", arguments->tasks.files, "Files of questions with answers, JSON Lines")
+      ->type_name("FILE");
+  ShotOptions& shots = arguments->tasks.shots;
+  command->add_option("--shots", shots.count, "Solved examples before each question of a task")
+      ->count(0)
+      ->capture_default_str();
+  command->add_option("--shots-from", arguments->shots_from, "File of the examples; default the task's own")
+      ->type_name("FILE");
+  command->add_option("--seed", shots.seed, "Of the draw of examples")->capture_default_str();
+  command->add_option("--delimiter", shots.delimiter, "Between context and continuation of a task of CORE")
+      ->may_be_empty()
+      ->default_str("a space");
+  command->add_option("--device", arguments->device, "cpu or cuda, for tasks")->capture_default_str();
   command->add_option("--text-field", o.text_field, "The field of a JSONL line that holds the text")
       ->capture_default_str();
   arguments->precision.add_to(*command);
   command->add_flag("--ema", o.is_averaged, "The moving averages of the weights (optimizer.ema)");
-  command->add_option("--batch-size", o.batch_size, "Windows at once")->count(1)->capture_default_str();
+  command->add_option("--batch-size", o.batch_size, "Windows, or questions of tasks, at once")
+      ->count(1)
+      ->capture_default_str();
   command->add_option("--max-tokens", o.max_tokens, "Stop after about so many tokens; 0: all")->count(0);
   command->add_flag("--quiet", arguments->is_quiet, "Show no progress");
   command->add_flag("--json", arguments->is_json,
-                    "One JSON object: loss, tokens, bits_per_byte, top1, context, checkpoint");
+                    "One JSON object: loss, tokens, bits_per_byte, top1, context, checkpoint; or tasks");
   command->callback([arguments] { eval(*arguments); });
 }
 

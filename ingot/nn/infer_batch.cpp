@@ -32,6 +32,8 @@ InferBatch::InferBatch(const Tensor& ids, std::vector<InferSegment> segments, st
   for (const InferSegment& s : segments_) {
     INGOT_CHECK(s.count > 0 && s.first >= 0 && s.first + s.count <= positions && n + s.count <= tokens_count_,
                 "InferBatch: {} tokens do not fit after {} of {} positions", s.count, s.first, positions);
+    INGOT_CHECK(s.logits >= 0 && s.logits <= s.count, "InferBatch: logits of {} tokens of {}", s.logits,
+                s.count);
     INGOT_CHECK(s.count > 1 || n == singles_, "InferBatch: segments of one token must come first");
     if (s.count == 1) {
       ++singles_;
@@ -42,7 +44,7 @@ InferBatch::InferBatch(const Tensor& ids, std::vector<InferSegment> segments, st
       position[n] = static_cast<int32_t>(s.first + i);
       place[n] = static_cast<int32_t>(s.slot * positions + s.first + i);
     }
-    if (s.wants_logits) output[outputs_++] = static_cast<int32_t>(n - 1);
+    for (int64_t i = n - s.logits; i < n; ++i) output[outputs_++] = static_cast<int32_t>(i);
   }
   INGOT_CHECK(n == tokens_count_, "InferBatch: {} tokens for segments of {}", tokens_count_, n);
   for (; n < rows_; ++n) {

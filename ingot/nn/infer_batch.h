@@ -12,7 +12,7 @@ namespace ingot {
 // Consecutive tokens of one sequence: positions [first, first + count) of its slot in the caches.
 struct InferSegment {
   int64_t slot = 0, first = 0, count = 0;
-  bool wants_logits = true;  // the last token's logits are computed
+  int64_t logits = 1;  // the logits of so many of its last tokens are computed
 };
 
 class InferBatch {
@@ -41,7 +41,7 @@ class InferBatch {
   bool is_all_singles() const { return singles_ == rows_; }
   int64_t tokens_count() const { return tokens_count_; }
   int64_t rows() const { return rows_; }                // tokens and padding
-  int64_t outputs_count() const { return outputs_; }    // segments that want logits
+  int64_t outputs_count() const { return outputs_; }    // tokens whose logits are computed
   int64_t output_rows() const { return output_rows_; }  // the same with padding
 
   Tensor tokens() const { return row(0, rows_); }          // (rows) i32

@@ -155,7 +155,7 @@ std::vector<Generator::Sequence*> Generator::advance() {
   for (const auto& [sequence, count] : taken) {
     const bool is_last = count == sequence->pending();
     segments.push_back(
-        {.slot = sequence->slot, .first = sequence->cached, .count = count, .wants_logits = is_last});
+        {.slot = sequence->slot, .first = sequence->cached, .count = count, .logits = is_last ? 1 : 0});
     const auto first = sequence->tokens.begin() + static_cast<ptrdiff_t>(sequence->read);
     tokens.insert(tokens.end(), first, first + static_cast<ptrdiff_t>(count));
     if (is_last) outputs.push_back(sequence);

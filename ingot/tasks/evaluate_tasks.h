@@ -1,0 +1,55 @@
+// evaluate_tasks() computes how many records of tasks a model answers.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ingot/core/dtype.h"
+#include "ingot/core/stream.h"
+#include "ingot/tasks/task_file.h"
+
+namespace ingot {
+
+struct TaskOptions {
+  std::vector<std::string> files;
+  ShotOptions shots;
+  std::optional<DType> compute = {};  // f32, bf16 or f16; nullopt: as the model was trained
+  bool is_averaged = false;           // use the moving averages of the weights (optimizer.ema)
+  bool has_int8_weights = false;      // store matrices as 8-bit codes, on the CPU
+  int64_t batch_size = 8;             // records at the same time
+  Device device = Device::kCpu;
+  std::function<void(int64_t tokens, int64_t all)> progress = {};  // of each task; Scorer::Progress
+};
+
+// A mean over the records, and its standard error: the sample's deviation over sqrt(n); nullopt for one record.
+struct Mean {
+  double value = 0;
+  std::optional<double> error = {};
+};
+
+struct TaskResult {
+  std::string name;
+  TaskShape shape = TaskShape::kLambada;
+  int64_t n = 0;                       // records
+  int64_t cut = 0;                     // requests that did not fit into the context and were cut at the left
+  Mean acc = {};                       // by the sum of the tokens' log-likelihoods; CORE's by their mean
+  std::optional<Mean> acc_norm = {};   // by the sum over the characters of the continuation
+  std::optional<Mean> acc_bytes = {};  // by the sum over its bytes
+  std::optional<double> perplexity = {};  // of texts whose end is predicted: exp of minus the mean sum
+  std::optional<double> centered = {};    // of CORE: (acc - random) / (1 - random)
+};
+
+struct TaskResults {
+  std::filesystem::path checkpoint;  // the one that was evaluated, of a run the newest
+  std::vector<TaskResult> tasks;     // in the order of the files
+};
+
+// Reads the tasks, then the model (load_model), and scores the records. kUsage error if two files have the same
+// name without extension, or a device is to read 8-bit weights.
+TaskResults evaluate_tasks(const std::filesystem::path& checkpoint, const TaskOptions& options);
+
+}  // namespace ingot
