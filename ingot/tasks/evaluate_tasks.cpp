@@ -129,11 +129,13 @@ TaskResults evaluate_tasks(const std::filesystem::path& checkpoint, const TaskOp
   const TaskEncoder encoder(*loaded.tokenizer, TaskEncoder::starts_of(*loaded.tokenizer, loaded.path),
                             model.config().context, model.config().vocab);
   size_t longest = 0, records = 0;
+  int64_t all = 0;  // tokens that the model reads if no two requests begin alike
   for (Task& task : tasks) {
     for (size_t i = 0; i < task.file.records.size(); ++i)
       for (ScoreRequest& request : requests_of(task, i, encoder)) {
         request.record = i;
         longest = std::max(longest, request.tokens.size() - 1);
+        all += std::ssize(request.tokens) - 1;
         task.requests.push_back(std::move(request));
       }
     records = std::max(records, task.file.records.size());
@@ -157,8 +159,16 @@ TaskResults evaluate_tasks(const std::filesystem::path& checkpoint, const TaskOp
   Region alone;
   Scorer scorer(model, there ? static_cast<ParamStore&>(*there) : *loaded.params, alone, stream, shape);
   TaskResults results{.checkpoint = loaded.path, .tasks = {}};
-  for (const Task& task : tasks)
-    results.tasks.push_back(result_of(task, scorer.run(task.requests, options.progress)));
+  int64_t before = 0;  // tokens of the tasks that are done
+  for (const Task& task : tasks) {
+    int64_t own = 0;
+    const auto show = [&](int64_t tokens, int64_t) {
+      own = tokens;
+      if (options.progress) options.progress(before + own, all);
+    };
+    results.tasks.push_back(result_of(task, scorer.run(task.requests, show)));
+    before += own;
+  }
   return results;
 }
 

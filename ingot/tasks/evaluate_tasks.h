@@ -22,7 +22,7 @@ struct TaskOptions {
   bool has_int8_weights = false;      // store matrices as 8-bit codes, on the CPU
   int64_t batch_size = 8;             // records at the same time
   Device device = Device::kCpu;
-  std::function<void(int64_t tokens, int64_t all)> progress = {};  // of each task; Scorer::Progress
+  std::function<void(int64_t tokens, int64_t all)> progress = {};  // Scorer::Progress of all tasks
 };
 
 // A mean over the records, and its standard error: the sample's deviation over sqrt(n); nullopt for one record.

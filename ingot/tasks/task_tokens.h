@@ -16,7 +16,7 @@ namespace ingot {
 
 // The log-likelihood of tokens[first ...] after tokens[0 .. first) is asked for. 0 < first < tokens.size().
 struct ScoreRequest {
-  std::vector<int32_t> tokens;
+  std::vector<int32_t> tokens = {};
   size_t first = 0;
   size_t record = 0;    // requests of one record begin alike and follow each other
   bool is_cut = false;  // tokens were left out at the left
