@@ -201,7 +201,7 @@ TaskRecord arc(const Fields& in) {
   TaskRecord record;
   const Json& question = in.value("question");
   const bool is_nested = question.is_object();
-  const std::string& stem =
+  const std::string stem =
       is_nested ? in.text_of(question.value("stem", Json()), "question.stem") : in.text("question");
   record.contexts = {"Question: " + stem + "\nAnswer:"};
   take_labelled(in, is_nested ? question.value("choices", Json()) : in.value("choices"), record);
