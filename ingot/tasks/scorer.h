@@ -11,11 +11,6 @@
 
 namespace ingot {
 
-struct Score {
-  double log_likelihood = 0;  // of the scored tokens, the sum in nats
-  bool is_greedy = true;      // each of them is the likeliest token, of equal ones that of the lowest id
-};
-
 struct ScorerShape {
   int64_t slots = 1;      // records at the same time
   int64_t positions = 1;  // the most tokens of a request without its last one
@@ -33,7 +28,7 @@ class Scorer {
   };
   static Bytes planned_bytes(const Transformer& model, const ScorerShape& shape, Device device);
 
-  // Receives the tokens of the requests that are done, and of all; the last token of a request is not counted.
+  // Receives the tokens of the requests that are done, and of all; a request's last token is not counted.
   using Progress = std::function<void(int64_t tokens, int64_t all)>;
   // Returns the scores of the requests, in order. The requests of one record take one slot of the cache one
   // after the other, and each of them computes only the tokens behind its common beginning with what lies in

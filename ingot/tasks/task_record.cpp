@@ -78,6 +78,7 @@ class Fields {
     return text_of(value(key), key, may_be_empty);
   }
   const std::string& text_of(const Json& value, std::string_view what, bool may_be_empty = false) const {
+    if (value.is_null()) refuse("\"{}\" is missing; correct the record or leave it out", what);
     if (!value.is_string())
       refuse("\"{}\" must be a text, got {}; correct the record or leave it out", what, value.type_name());
     const auto& text = value.get_ref<const std::string&>();
@@ -87,8 +88,10 @@ class Fields {
   }
   // The texts of a list of at least two.
   std::vector<std::string> texts(const Json& list, std::string_view what, bool may_be_empty = false) const {
+    if (list.is_null()) refuse("\"{}\" is missing; correct the record or leave it out", what);
     if (!list.is_array() || list.size() < 2)
-      refuse("\"{}\" must be a list of two texts or more; correct the record or leave it out", what);
+      refuse("\"{}\" must be a list of two texts or more, got {}; correct the record or leave it out", what,
+             list.is_array() ? fmt::format("a list of {}", list.size()) : list.type_name());
     std::vector<std::string> out;
     for (const Json& item : list)
       out.push_back(text_of(item, fmt::format("{}[{}]", what, out.size()), may_be_empty));
@@ -321,14 +324,14 @@ TaskRecord parse_task_record(std::string_view text, std::string_view file, int64
       return true;
     });
   } catch (const Json::parse_error& error) {
-    fail(ErrorKind::kData, "{}: column {} is not valid JSON; correct the line or leave it out", place,
+    fail(ErrorKind::kData, "{}: column {} is not valid JSON; write one JSON object per line", place,
          error.byte);
   } catch (const Error& error) {
     fail(ErrorKind::kData, "{}: {}; correct the line or leave it out", place, error.what());
   }
   const Fields in(object, place);
   if (!object.is_object())
-    in.refuse("holds {}, expected an object; correct the line or leave it out", object.type_name());
+    in.refuse("holds a JSON {}, expected an object; write one JSON object per line", object.type_name());
   const TaskShape own = shape_of(in);
   if (own != shape.value_or(own))
     in.refuse("has the shape {}, and the records before it have the shape {}; put them into two files",

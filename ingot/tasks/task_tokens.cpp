@@ -60,8 +60,8 @@ TaskEncoder::TaskEncoder(const Tokenizer& tokenizer, const Starts& starts, int64
 
 std::vector<int32_t> TaskEncoder::encoded(std::string_view text, std::optional<TokenId> start) const {
   std::vector<TokenId> ids;
-  if (start) ids.push_back(*start);
   if (!text.empty()) tokenizer_.encode_with_special(text, ids);
+  if (start && (ids.empty() || ids[0] != *start)) ids.insert(ids.begin(), *start);
   for (const TokenId id : ids)
     if (id >= vocab_)
       fail(
@@ -91,14 +91,8 @@ ScoreRequest TaskEncoder::fitted(std::vector<int32_t> tokens, size_t first) cons
 
 ScoreRequest TaskEncoder::request(const TaskPrompt& prompt) const {
   const std::string_view context = without_trailing_space(prompt.context);
-  if (context.empty()) {
-    std::vector<int32_t> tokens = encoded(prompt.text(), std::nullopt);
-    const bool has_start =
-        !tokens.empty() && starts_.empty && tokens[0] == static_cast<int32_t>(*starts_.empty);
-    if (starts_.empty && !has_start) tokens.insert(tokens.begin(), static_cast<int32_t>(*starts_.empty));
-    return fitted(std::move(tokens), starts_.empty ? 1 : 0);
-  }
-  return fitted(encoded(prompt.text(), starts_.every), encoded(context, starts_.every).size());
+  const std::optional<TokenId> start = context.empty() ? starts_.empty : starts_.every;
+  return fitted(encoded(prompt.text(), start), encoded(context, start).size());
 }
 
 std::vector<ScoreRequest> TaskEncoder::core_requests(TaskShape shape,

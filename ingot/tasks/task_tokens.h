@@ -24,6 +24,11 @@ struct ScoreRequest {
   int64_t scored() const { return std::ssize(tokens) - static_cast<int64_t>(first); }
 };
 
+struct Score {
+  double log_likelihood = 0;  // of the scored tokens, the sum in nats
+  bool is_greedy = true;      // each of them is the likeliest token, of equal ones that of the lowest id
+};
+
 class TaskEncoder {
  public:
   // The tokens with which a text begins. every: before every text; empty: before an empty context, and before
@@ -48,6 +53,7 @@ class TaskEncoder {
   std::vector<ScoreRequest> core_requests(TaskShape shape, std::span<const TaskPrompt> prompts) const;
 
  private:
+  // Returns the tokens of the text, with the start before them unless the text begins with it.
   std::vector<int32_t> encoded(std::string_view text, std::optional<TokenId> start) const;
   // Cuts a request at the left so that all tokens but the last fit into the context.
   ScoreRequest fitted(std::vector<int32_t> tokens, size_t first) const;

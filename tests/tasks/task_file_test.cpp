@@ -146,6 +146,18 @@ TEST_F(TaskFileTest, TokensOfAPairAreSplitWhereTheContextEnds) {
   const TaskEncoder started(*bytes, {.every = 1, .empty = 1}, 6, 256);
   EXPECT_EQ(started.request({"ab", " ", "c"}).tokens, (Ids{1, 'a', 'b', ' ', 'c'}));
   EXPECT_EQ(started.request({"ab", " ", "c"}).first, 3u);
+  EXPECT_EQ(started
+                .request({"\x01"
+                          "ab",
+                          " ", "c"})
+                .tokens,
+            (Ids{1, 'a', 'b', ' ', 'c'}))
+      << "a text that begins with the start has it once";
+  expect_error(
+      [&] {
+        started.request({"", "", "\x01"});
+      },
+      ErrorKind::kData, "leaves no token for the answer");
   EXPECT_EQ(started.request({"", "", "cd"}).tokens, (Ids{1, 'c', 'd'}));
   EXPECT_EQ(started
                 .request({"", "",

@@ -1,4 +1,4 @@
-// Every shape of a record becomes the prompt of lm-evaluation-harness or nanochat, and a fault names the line.
+// Every shape of a record becomes the prompt of lm-evaluation-harness or nanochat; a fault names the line.
 #include "ingot/tasks/task_record.h"
 
 #include <gmock/gmock.h>
@@ -86,7 +86,7 @@ TEST(TaskRecord, HasTheTextsOfCore) {
 }
 
 TEST(TaskRecord, RefusesWhatItCannotScore) {
-  expect_refused("[1]", "holds array, expected an object");
+  expect_refused("[1]", "holds a JSON array, expected an object; write one JSON object per line");
   expect_refused("{\"text\": \"a", "is not valid JSON");
   expect_refused(std::string(80, '[') + std::string(80, ']'), "nested deeper than 64");
   expect_refused(
@@ -104,12 +104,17 @@ TEST(TaskRecord, RefusesWhatItCannotScore) {
   expect_refused(R"({"sentence": "a b", "option1": "x", "option2": "y", "answer": "1"})", "has no _");
   expect_refused(R"({"sentence": "a _", "option1": "x", "option2": "y", "answer": "1"})", "ends at its _");
   expect_refused(R"({"goal": "g", "sol1": "a", "sol2": " ", "label": 0})", "\"sol2\" is empty");
-  expect_refused(R"({"goal": "g", "sol1": "a", "label": 0})", "\"sol2\" must be a text, got null");
+  expect_refused(R"({"goal": "g", "sol1": "a", "label": 0})", "\"sol2\" is missing; correct the record");
   expect_refused(R"({"ctx": "c", "endings": ["a", "[x]"], "label": 0})",
                  "\"endings[1]\" is empty without its brackets");
   expect_refused(R"({"query": "q", "choices": ["a", ""], "gold": 0})", "\"choices[1]\" is empty");
   expect_refused(R"({"query": "q", "choices": ["a"], "gold": 0})",
-                 "\"choices\" must be a list of two texts or more");
+                 "\"choices\" must be a list of two texts or more, got a list of 1; correct");
+  expect_refused(R"({"query": "q", "choices": "a", "gold": 0})", "two texts or more, got string; correct");
+  expect_refused(R"({"goal": "g", "sol1": "a", "sol2": 5, "label": 0})",
+                 "\"sol2\" must be a text, got number");
+  expect_refused(R"({"question": "q", "choices": {"text": ["a", "b"]}, "answerKey": "A"})",
+                 "\"choices.label\" is missing");
   expect_refused(
       R"({"question": "q", "choices": {"text": ["a", "b"], "label": ["A", "B"]}, "answerKey": "C"})",
       "\"answerKey\" is C, which no choice has");
