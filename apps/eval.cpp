@@ -15,6 +15,7 @@
 #include "apps/precision_options.h"
 #include "apps/run_note.h"
 #include "ingot/console/console.h"
+#include "ingot/core/file.h"
 #include "ingot/core/visible_text.h"
 #include "ingot/run/eval_watch.h"
 #include "ingot/run/run.h"
@@ -28,7 +29,7 @@ struct EvalArguments {
   PrecisionOptions precision;
   EvalOptions options;
   TaskOptions tasks;
-  std::string shots_from, device = "cpu";
+  std::string shots_from, samples, device = "cpu";
   bool is_quiet = false, is_json = false;
 };
 
@@ -53,9 +54,11 @@ class ShownProgress {
   std::optional<EvalWatch> watch_;
 };
 
-void print_object(const Json& json) {
-  fmt::print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
+std::string text_of(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
+
+void print_object(const Json& json) { fmt::print("{}", text_of(json)); }
 
 void eval_text(const EvalArguments& arguments, EvalOptions options) {
   std::optional<ShownProgress> progress;
@@ -88,7 +91,7 @@ Json json_of(const TaskResult& task, int64_t shots) {
   Json json = {{"acc", task.acc.value},
                {"acc_norm", value(task.acc_norm)},
                {"stderr", json_of(task.acc.error)},
-               {"n", task.n},
+               {"n", task.records.size()},
                {"acc_norm_stderr", error(task.acc_norm)},
                {"shape", name(task.shape)},
                {"shots", shots},
@@ -111,9 +114,28 @@ void print_table(const TaskResults& results) {
              "acc", "acc_norm", "perplexity", "centered", "cut");
   for (const TaskResult& task : results.tasks)
     fmt::print("{:<{}}  {:<17} {:>6}  {:<16}  {:<16}  {:>10}  {:>8}  {:>4}\n", visible_line(task.name), width,
-               name(task.shape), task.n, with_error(task.acc), with_error(task.acc_norm),
+               name(task.shape), task.records.size(), with_error(task.acc), with_error(task.acc_norm),
                number(task.perplexity), number(task.centered), task.cut);
   fmt::print("{}\n", visible_line(results.checkpoint.string()));
+}
+
+// Writes a line of JSON for each record.
+void write_samples(const std::string& path, const TaskResults& results) {
+  std::string lines;
+  for (const TaskResult& task : results.tasks)
+    for (const RecordScores& record : task.records) {
+      Json likelihoods = Json::array(), greedy = Json::array();
+      for (const Score& score : record.scores) {
+        likelihoods.push_back(score.log_likelihood);
+        greedy.push_back(score.is_greedy);
+      }
+      lines += text_of({{"task", task.name},
+                        {"line", record.line},
+                        {"answer", record.answer},
+                        {"log_likelihoods", likelihoods},
+                        {"is_greedy", greedy}});
+    }
+  write_file(path, lines);
 }
 
 void eval_tasks(const EvalArguments& arguments, TaskOptions options) {
@@ -127,16 +149,25 @@ void eval_tasks(const EvalArguments& arguments, TaskOptions options) {
   }
   const TaskResults results = evaluate_tasks(arguments.checkpoint, options);
   progress.reset();
-  if (!arguments.is_json) return print_table(results);
-  Json tasks = Json::object();
-  for (const TaskResult& task : results.tasks) tasks[task.name] = json_of(task, options.shots.count);
-  print_object({{"tasks", tasks}});
+  if (arguments.is_json) {
+    Json tasks = Json::object();
+    for (const TaskResult& task : results.tasks) tasks[task.name] = json_of(task, options.shots.count);
+    print_object({{"tasks", tasks}});
+  } else {
+    print_table(results);
+  }
+  if (!arguments.samples.empty()) write_samples(arguments.samples, results);
 }
 
 void eval(const EvalArguments& arguments) {
   const bool has_tasks = !arguments.tasks.files.empty();
   if (has_tasks != arguments.options.data.empty())
     fail(ErrorKind::kUsage, "eval needs either --data, for the loss on text, or --tasks, for questions");
+  if (has_tasks && arguments.options.max_tokens > 0)
+    fail(ErrorKind::kUsage, "--max-tokens is for --data; tasks are always evaluated to their end");
+  if (!has_tasks &&
+      (arguments.tasks.shots.count > 0 || !arguments.shots_from.empty() || !arguments.samples.empty()))
+    fail(ErrorKind::kUsage, "--shots, --shots-from and --samples are for --tasks");
   const Device device = device_of(arguments.device);
   if (!has_tasks && device != Device::kCpu)
     fail(ErrorKind::kUsage, "--device {} is for --tasks; the loss on text is computed on the CPU",
@@ -171,6 +202,8 @@ void add_eval_command(Command& app) {
       ->count(0)
       ->capture_default_str();
   command->add_option("--shots-from", arguments->shots_from, "File of the examples; default the task's own")
+      ->type_name("FILE");
+  command->add_option("--samples", arguments->samples, "Writes each question's log-likelihoods to this file")
       ->type_name("FILE");
   command->add_option("--seed", shots.seed, "Of the draw of examples")->capture_default_str();
   command->add_option("--delimiter", shots.delimiter, "Between context and continuation of a task of CORE")

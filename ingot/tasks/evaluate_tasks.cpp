@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <list>
+#include <numeric>
 
 #include "ingot/checkpoint/checkpoint.h"
 #include "ingot/core/visible_text.h"
@@ -53,6 +54,19 @@ std::vector<ScoreRequest> requests_of(const Task& task, size_t record, const Tas
   }
 }
 
+// Prompts that lose their beginning are scored, as in lm-evaluation-harness, but the user should know.
+void warn_of_cuts(const Task& task, int64_t context) {
+  const auto is_cut = [](const ScoreRequest& request) { return request.is_cut; };
+  const auto first = std::ranges::find_if(task.requests, is_cut);
+  if (first == task.requests.end()) return;
+  fmt::print(stderr,
+             "warning: {}: {} of {} prompts, this one the first, are longer than the model's context of {} "
+             "tokens and lose their beginning; "
+             "give fewer --shots, or a model of a longer context\n",
+             visible_text(task.file.place(first->record)), std::ranges::count_if(task.requests, is_cut),
+             task.requests.size(), context);
+}
+
 // The characters of UTF-8, as Python counts them.
 double characters(std::string_view text) {
   return static_cast<double>(
@@ -61,8 +75,7 @@ double characters(std::string_view text) {
 
 Mean mean_of(const std::vector<double>& values) {
   const auto n = static_cast<double>(values.size());
-  Mean mean;
-  for (const double value : values) mean.value += value / n;
+  Mean mean{.value = std::accumulate(values.begin(), values.end(), 0.0) / n};
   double squares = 0;
   for (const double value : values) squares += (value - mean.value) * (value - mean.value);
   if (n > 1) mean.error = std::sqrt(squares / (n - 1)) / std::sqrt(n);
@@ -81,19 +94,21 @@ double is_chosen(const TaskRecord& record, std::span<const Score> scores, const 
 
 TaskResult result_of(const Task& task, const std::vector<Score>& scores) {
   const TaskShape shape = task.file.shape;
-  TaskResult result{.name = task.file.name(), .shape = shape, .n = std::ssize(task.file.records)};
+  TaskResult result{.name = task.file.name(), .shape = shape, .records = {}};
   result.cut = std::ranges::count(task.requests, true, &ScoreRequest::is_cut);
   std::vector<double> right, right_norm, right_bytes;
   double random = 0, likelihood = 0;
-  const auto n = static_cast<double>(result.n);
+  const auto n = static_cast<double>(task.file.records.size());
   size_t first = 0;
   for (const TaskRecord& record : task.file.records) {
     const std::span<const Score> own = std::span(scores).subspan(first, record.options());
+    result.records.push_back(
+        {.line = record.line, .answer = record.answer, .scores = {own.begin(), own.end()}});
     if (is_cloze(shape)) {
       right.push_back(own[0].is_greedy ? 1 : 0);
-      likelihood += own[0].log_likelihood / n;
+      likelihood += own[0].log_likelihood;
     } else {
-      random += 1 / static_cast<double>(own.size()) / n;
+      random += 1 / static_cast<double>(own.size());
       right.push_back(is_chosen(record, own, [&](size_t i) {
         return is_core(shape) ? static_cast<double>(task.requests[first + i].scored()) : 1.0;
       }));
@@ -105,8 +120,8 @@ TaskResult result_of(const Task& task, const std::vector<Score>& scores) {
     first += record.options();
   }
   result.acc = mean_of(right);
-  if (is_cloze(shape)) result.perplexity = std::exp(-likelihood);
-  if (is_core(shape)) result.centered = (result.acc.value - random) / (1 - random);
+  if (is_cloze(shape)) result.perplexity = std::exp(-likelihood / n);
+  if (is_core(shape)) result.centered = (result.acc.value - random / n) / (1 - random / n);
   // Options that stand in the context have one continuation.
   if (is_cloze(shape) || is_core(shape) || shape == TaskShape::kWinoGrande) return result;
   result.acc_norm = mean_of(right_norm);
@@ -138,6 +153,7 @@ TaskResults evaluate_tasks(const std::filesystem::path& checkpoint, const TaskOp
         all += std::ssize(request.tokens) - 1;
         task.requests.push_back(std::move(request));
       }
+    warn_of_cuts(task, model.config().context);
     records = std::max(records, task.file.records.size());
   }
   const ScorerShape shape{.slots = std::min(options.batch_size, static_cast<int64_t>(records)),

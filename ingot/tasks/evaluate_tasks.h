@@ -11,6 +11,7 @@
 #include "ingot/core/dtype.h"
 #include "ingot/core/stream.h"
 #include "ingot/tasks/task_file.h"
+#include "ingot/tasks/task_tokens.h"
 
 namespace ingot {
 
@@ -25,16 +26,22 @@ struct TaskOptions {
   std::function<void(int64_t tokens, int64_t all)> progress = {};  // Scorer::Progress of all tasks
 };
 
-// A mean over the records, and its standard error: the sample's deviation over sqrt(n); nullopt for one record.
+// A mean over the records, and its standard error: the sample's deviation over sqrt(n). One record has none.
 struct Mean {
   double value = 0;
   std::optional<double> error = {};
 };
 
+struct RecordScores {
+  int64_t line = 0;
+  size_t answer = 0;
+  std::vector<Score> scores;  // of the options, in order
+};
+
 struct TaskResult {
   std::string name;
   TaskShape shape = TaskShape::kLambada;
-  int64_t n = 0;                       // records
+  std::vector<RecordScores> records;
   int64_t cut = 0;                     // requests that did not fit into the context and were cut at the left
   Mean acc = {};                       // by the sum of the tokens' log-likelihoods; CORE's by their mean
   std::optional<Mean> acc_norm = {};   // by the sum over the characters of the continuation
@@ -48,7 +55,8 @@ struct TaskResults {
   std::vector<TaskResult> tasks;     // in the order of the files
 };
 
-// Reads the tasks, then the model (load_model), and scores the records. kUsage error if two files have the same
+// Reads the tasks, then the model (load_model), and scores the records. Prompts that do not fit into the
+// context lose their beginning, and a line on stderr warns of it. kUsage error if two files have the same
 // name without extension, or a device is to read 8-bit weights.
 TaskResults evaluate_tasks(const std::filesystem::path& checkpoint, const TaskOptions& options);
 
