@@ -22,7 +22,6 @@ from pathlib import Path
 
 for switch in "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE":
     os.environ[switch] = "1"
-os.environ["TQDM_DISABLE"] = "1"
 
 import datasets  # noqa: E402
 import lm_eval  # noqa: E402
