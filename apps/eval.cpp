@@ -178,11 +178,11 @@ void eval(const EvalArguments& arguments) {
   note_on_run(arguments.checkpoint);
   if (!has_tasks) return eval_text(arguments, options);
   TaskOptions tasks = arguments.tasks;
-  tasks.compute = options.compute;
-  tasks.has_int8_weights = options.has_int8_weights;
-  tasks.is_averaged = options.is_averaged;
+  tasks.model = {.compute = options.compute,
+                 .is_averaged = options.is_averaged,
+                 .has_int8_weights = options.has_int8_weights,
+                 .device = device};
   tasks.batch_size = options.batch_size;
-  tasks.device = device;
   eval_tasks(arguments, tasks);
 }
 

@@ -23,7 +23,7 @@ MAY_INCLUDE = {
     "memory": ["parallel", "train", "config", "comm", "data", "formats", "console", "core"],
     "plan": ["memory", "parallel", "train", "config", "nn", "optim", "comm", "data", "formats", "console", "ops", "core"],
     "checkpoint": ["memory", "train", "config", "nn", "comm", "data", "formats", "ops", "core"],
-    "tasks": ["checkpoint", "memory", "nn", "data", "formats", "core"],
+    "tasks": ["checkpoint", "nn", "data", "formats", "core"],
     "run": ["checkpoint", "memory", "parallel", "train", "config", "console", "nn", "optim", "comm", "data", "formats",
             "ops", "core"],
     "launch": ["run", "checkpoint", "parallel", "config", "console", "core"],

@@ -5,19 +5,11 @@
 #include <list>
 #include <numeric>
 
-#include "ingot/checkpoint/checkpoint.h"
 #include "ingot/core/visible_text.h"
-#include "ingot/memory/memory_check.h"
-#include "ingot/nn/device_weights.h"
 #include "ingot/tasks/scorer.h"
 
 namespace ingot {
 namespace {
-
-void warn_damage(const std::filesystem::path& checkpoint, const std::string& what) {
-  fmt::print(stderr, "{}\n",
-             visible_text(fmt::format("warning: {}: {}; passed over", checkpoint.string(), what)));
-}
 
 struct Task {
   explicit Task(const std::string& path, const ShotOptions& shots) : file(path), prompts(file, shots) {}
@@ -132,16 +124,11 @@ TaskResult result_of(const Task& task, const std::vector<Score>& scores) {
 }  // namespace
 
 TaskResults evaluate_tasks(const std::filesystem::path& checkpoint, const TaskOptions& options) {
-  if (options.has_int8_weights && options.device != Device::kCpu)
-    fail(ErrorKind::kUsage, "--weights int8 is for the CPU; leave out --weights or --device {}",
-         name(options.device));
-  Stream stream = make_stream(options.device);  // says at once if there is no such device
   std::list<Task> tasks = read_tasks(options);
-  LoadedModel loaded = load_model(
-      checkpoint, options.compute, options.is_averaged ? LoadedWeights::kAveraged : LoadedWeights::kTrained,
-      warn_damage, options.has_int8_weights ? MatrixFormat::kInt8 : MatrixFormat::kCompute);
-  Transformer& model = *loaded.model;
-  const TaskEncoder encoder(*loaded.tokenizer, TaskEncoder::starts_of(*loaded.tokenizer, loaded.path),
+  ServedModel served(checkpoint, options.model);
+  const Transformer& model = served.model();
+  const Tokenizer& tokenizer = served.tokenizer();
+  const TaskEncoder encoder(tokenizer, TaskEncoder::starts_of(tokenizer, served.path()),
                             model.config().context, model.config().vocab);
   size_t longest = 0, records = 0;
   int64_t all = 0;  // tokens that the model reads if no two requests begin alike
@@ -158,23 +145,12 @@ TaskResults evaluate_tasks(const std::filesystem::path& checkpoint, const TaskOp
   }
   const ScorerShape shape{.slots = std::min(options.batch_size, static_cast<int64_t>(records)),
                           .positions = static_cast<int64_t>(longest)};
-  const Scorer::Bytes bytes = Scorer::planned_bytes(model, shape, options.device);
-  const std::string what =
-      fmt::format("keys and values of {} records of {} tokens", shape.slots, shape.positions);
-  require_memory(bytes.host, what);
-  std::optional<DeviceWeights> there;
-  if (options.device == Device::kCuda) {
-    const DType compute = model.compute();
-    require_device_memory(
-        bytes.device + DeviceWeights::planned_bytes(model.params(), compute, options.device),
-        "the weights, and " + what);
-    there.emplace(*loaded.params, compute, stream);
-    loaded.params.reset();
-    model.bring_to_device(stream);
-  }
+  const Scorer::Bytes bytes = Scorer::planned_bytes(model, shape, options.model.device);
+  served.make_ready(bytes.host, bytes.device,
+                    fmt::format("keys and values of {} records of {} tokens", shape.slots, shape.positions));
   Region alone;
-  Scorer scorer(model, there ? static_cast<ParamStore&>(*there) : *loaded.params, alone, stream, shape);
-  TaskResults results{.checkpoint = loaded.path, .tasks = {}};
+  Scorer scorer(model, served.params(), alone, served.stream(), shape);
+  TaskResults results{.checkpoint = served.path(), .tasks = {}};
   int64_t before = 0;  // tokens of the tasks that are done
   for (const Task& task : tasks) {
     int64_t own = 0;

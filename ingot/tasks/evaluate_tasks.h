@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ingot/core/dtype.h"
-#include "ingot/core/stream.h"
+#include "ingot/checkpoint/served_model.h"
 #include "ingot/tasks/task_file.h"
 #include "ingot/tasks/task_tokens.h"
 
@@ -18,11 +17,8 @@ namespace ingot {
 struct TaskOptions {
   std::vector<std::string> files;
   ShotOptions shots;
-  std::optional<DType> compute = {};  // f32, bf16 or f16; nullopt: as the model was trained
-  bool is_averaged = false;           // use the moving averages of the weights (optimizer.ema)
-  bool has_int8_weights = false;      // store matrices as 8-bit codes, on the CPU
-  int64_t batch_size = 8;             // records at the same time
-  Device device = Device::kCpu;
+  ServedOptions model = {};
+  int64_t batch_size = 8;                                          // records at the same time
   std::function<void(int64_t tokens, int64_t all)> progress = {};  // Scorer::Progress of all tasks
 };
 
@@ -55,7 +51,7 @@ struct TaskResults {
   std::vector<TaskResult> tasks;     // in the order of the files
 };
 
-// Reads the tasks, then the model (load_model), and scores the records. Prompts that do not fit into the
+// Reads the tasks, then the model (ServedModel), and scores the records. Prompts that do not fit into the
 // context lose their beginning, and a line on stderr warns of it. kUsage error if two files have the same
 // name without extension, or a device is to read 8-bit weights.
 TaskResults evaluate_tasks(const std::filesystem::path& checkpoint, const TaskOptions& options);
