@@ -56,7 +56,7 @@ TEST_F(ChatCommand, ErrorsNameTheFix) {
   EXPECT_THAT(ended.output, HasSubstr("/sing is no command; /help lists them"));
 }
 
-// Ctrl-C ends an answer of thousands of tokens. The program goes on, and Ctrl-D ends it.
+// Ctrl-C ends an answer of thousands of tokens. The program does not end, and Ctrl-D ends it.
 TEST_F(ChatCommand, CtrlCStopsAnAnswerAndNotTheProgram) {
   PtyRun chat("exec " + command("--chat-template zephyr --tokens 6000"));
   if (!chat.is_started()) GTEST_SKIP() << "no pseudo-terminals here";
