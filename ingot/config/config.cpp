@@ -46,7 +46,22 @@ void validate_length(const RunConfig& config) {
   if (train.max_time_s > 0 && train.max_tokens > 0)
     fail(ErrorKind::kUsage, "train.max_time and train.max_tokens = {} are both set; unset one",
          train.max_tokens);
-  const bool counts_steps = train.max_time_s == 0 && train.max_tokens == 0;
+  if (!(train.epochs >= 0 && train.epochs <= 1e6))
+    fail(ErrorKind::kUsage, "train.epochs must be from 0 to 1e6, got {}", train.epochs);
+  if (train.epochs > 0 && (train.max_time_s > 0 || train.max_tokens > 0))
+    fail(ErrorKind::kUsage, "train.epochs = {} and {} are both set; unset one", train.epochs,
+         train.max_time_s > 0 ? "train.max_time" : "train.max_tokens");
+  if (train.epochs > 0 && !config.data.mix.empty())
+    fail(ErrorKind::kUsage,
+         "train.epochs = {} needs one text, and data.mix has several, each with epochs of its own; set "
+         "train.steps or train.max_tokens",
+         train.epochs);
+  if (train.epochs > 0 && config.scaling.tokens_rule != TokensRule::kNone && !config.scaling.base.empty())
+    fail(ErrorKind::kUsage,
+         "scaling.tokens_rule needs the tokens of the run before its text is read; set train.max_tokens in "
+         "place of train.epochs = {}",
+         train.epochs);
+  const bool counts_steps = train.max_time_s == 0 && train.max_tokens == 0 && train.epochs == 0;
   if (counts_steps && train.stop_at > train.steps)
     fail(ErrorKind::kUsage, "train.stop_at must be at most train.steps = {}, got {}; 0 does not stop early",
          train.steps, train.stop_at);

@@ -48,6 +48,7 @@ struct TrainConfig {
   int64_t stop_at = 0;     // stop after this many steps, with the same schedule; 0: at `steps`
   double max_time_s = 0;   // time budget that replaces steps; the schedule follows the clock; 0: none
   int64_t max_tokens = 0;  // token budget that replaces steps; the schedule follows the tokens; 0: none
+  double epochs = 0;       // passes over the data that replace steps, which the run sets from them; 0: none
   int64_t batch_size = 8;  // sequences per micro-batch
   int64_t grad_accum = 1;  // micro-batches per step
   std::vector<BatchStage> batch_ramp;  // smaller numbers of micro-batches at the start of the run

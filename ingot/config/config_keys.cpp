@@ -85,6 +85,9 @@ void add_train_keys(std::vector<ConfigKey>& keys) {
       duration("train.max_time", kCourse, "time budget in place of steps; 0s: off", train, &T::max_time_s));
   keys.push_back(whole("train.max_tokens", kCourse, 0, kMany * 1024, "token budget in place of steps; 0: off",
                        train, &T::max_tokens));
+  keys.push_back(number("train.epochs", kCourse,
+                        "passes over the data in place of steps, which are set from them; 0: off", train,
+                        &T::epochs));
   keys.push_back(
       whole("train.batch_size", kText, 1, 1 << 24, "sequences per micro-batch", train, &T::batch_size));
   keys.push_back(

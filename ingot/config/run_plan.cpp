@@ -1,6 +1,7 @@
 #include "ingot/config/run_plan.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace ingot {
 namespace {
@@ -12,6 +13,17 @@ RunLength run_length(const TrainConfig& train) {
 }
 
 }  // namespace
+
+void complete_epochs(RunConfig& config, int64_t windows) {
+  TrainConfig& train = config.train;
+  if (train.epochs == 0) return;
+  const int64_t context = config.model.context;
+  const BatchRamp ramp(train.batch_ramp, train.grad_accum, train.batch_size * context);
+  const double samples = std::ceil(train.epochs * static_cast<double>(windows));
+  train.steps = std::max<int64_t>(1, ramp.steps_for(static_cast<int64_t>(samples) * context));
+  train.epochs = 0;
+  config.validate();
+}
 
 RunPlan::RunPlan(const RunConfig& config)
     : peak_lr_(config.optimizer.lr),

@@ -10,6 +10,10 @@
 
 namespace ingot {
 
+// Sets train.steps to the steps of train.epochs, which becomes 0. windows: those of an epoch. Throws the errors
+// of RunConfig::validate.
+void complete_epochs(RunConfig& config, int64_t windows);
+
 class RunPlan {
  public:
   // kUsage error if the schedule or the batch ramp does not fit the run's length.

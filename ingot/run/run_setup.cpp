@@ -94,6 +94,10 @@ std::optional<RunSetup> load_run(RunConfig config, std::optional<ResumePoint> re
   const RunInputs& inputs = folder.record().inputs.emplace(hashes_of(*data));
   const TextHashes text{.train = inputs.train_hash, .val = inputs.val_hash};
   Sampler sampler = sampler_of(config, *data);
+  if (const double epochs = config.train.epochs; epochs > 0) {
+    complete_epochs(config, sampler.windows_per_epoch());
+    data->summary += fmt::format("; {:g} epochs are {} steps", epochs, config.train.steps);
+  }
   const RunPlan plan(config);
   return RunSetup{.folder = folder,
                   .console = console,

@@ -67,6 +67,7 @@ RunConfig lr_range_config(RunConfig config, const LrRangeSpec& spec) {
   config.train.stop_at = 0;
   config.train.max_time_s = 0;
   config.train.max_tokens = 0;
+  config.train.epochs = 0;
   config.train.stats_every = 0;
   config.guard.non_finite = GuardPolicy::kStop;
   config.guard.spike = GuardPolicy::kReport;

@@ -17,11 +17,14 @@
 namespace ingot {
 namespace {
 
-RunConfig with_vocab(RunConfig config, const Tokenizer& tokenizer) {
+// Returns the configuration with what follows from the data.
+RunConfig completed(RunConfig config, const RunData& data) {
+  const Tokenizer& tokenizer = *data.tokenizer;
   if (config.model.vocab == 0) config.model.vocab = tokenizer.vocab_size();
   if (config.model.vocab < tokenizer.vocab_size())
     fail(ErrorKind::kUsage, "model.vocab = {} is too small for the tokenizer's {} tokens; leave it 0",
          config.model.vocab, tokenizer.vocab_size());
+  complete_epochs(config, sampler_of(config, data).windows_per_epoch());
   return config;
 }
 
@@ -50,7 +53,7 @@ RunConfig python_config(const std::string& source, const std::vector<std::string
 
 PythonTrainer::PythonTrainer(const RunConfig& config)
     : data_(load_run_data(config.data, std::nullopt, {}, {.context = config.model.context})),
-      config_(prepared(with_vocab(config, *data_.tokenizer), Mesh::alone())),
+      config_(prepared(completed(config, data_), Mesh::alone())),
       trainer_(config_, parallelize(config_)),
       sampler_(sampler_of(config_, data_)),
       loader_(data_.train, sampler_,

@@ -89,6 +89,41 @@ TEST_F(ChatRun, ResumesInTheMiddleOfAnEpochWithTheSameLosses) {
   EXPECT_EQ(eval.result.bits_per_byte, 0);
 }
 
+TEST_F(ChatRun, EpochsBecomeStepsOnceTheDataIsKnown) {
+  RunConfig c = chat_config();
+  const RunData data = load_run_data(c.data, std::nullopt, {}, {.context = 64});
+  const int64_t windows = (data.train.tokens() - 1) / 64;
+  ASSERT_GT(windows, 4);
+  c.train.epochs = 1.5;
+  c.train.stop_at = 2;
+  c.optimizer.lr = 1e-3;
+  const int64_t samples = (3 * windows + 1) / 2, steps = (samples + 1) / 2;
+  train(c, folder / "epochs");
+  EXPECT_THAT(said, HasSubstr(fmt::format("; 1.5 epochs are {} steps", steps)));
+  EXPECT_THAT(read_file(folder / "epochs/config.toml"), HasSubstr(fmt::format("\nsteps = {}", steps)));
+  // A resumed run, whose configuration is the one in the folder, has the same length.
+  RunConfig resumed = c;
+  resumed.train.epochs = 0;
+  resumed.train.steps = steps;
+  resumed.train.stop_at = 0;
+  EXPECT_EQ(train(resumed, folder / "epochs", true).steps, steps);
+  c.train.stop_at = 0;
+  EXPECT_EQ(train(c, folder / "whole").steps, steps);
+  EXPECT_EQ(steps_of(folder / "whole").back().number("loss"),
+            steps_of(folder / "epochs").back().number("loss"));
+
+  c.train.max_tokens = 1000;
+  try {
+    c.validate();
+    FAIL() << "a run has one length";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("train.epochs = 1.5 and train.max_tokens are both set; unset one"));
+  }
+  c.train.max_tokens = 0;
+  c.schedule.warmup_steps = steps + 1;
+  EXPECT_THAT(refusal_of_run(c), HasSubstr(fmt::format("the nearest valid value is {}", steps)));
+}
+
 TEST_F(ChatRun, ValidationIsChatDataOrText) {
   RunConfig c = chat_config();
   const ChatSetup setup{.context = 64};
