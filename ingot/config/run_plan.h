@@ -10,8 +10,8 @@
 
 namespace ingot {
 
-// Sets train.steps to the steps of train.epochs, which becomes 0. windows: those of an epoch. Throws the errors
-// of RunConfig::validate.
+// Sets train.steps to the steps of train.epochs, which becomes 0. windows: those of an epoch. Throws the
+// errors of RunConfig::validate.
 void complete_epochs(RunConfig& config, int64_t windows);
 
 class RunPlan {
