@@ -63,7 +63,7 @@ constexpr KnownNames kKeys[] = {
      "max_iters max_steps num_steps train_steps training_steps total_steps n_steps num_iterations "
      "max_iterations train_iters num_train_steps iterations iters"},
     {"train.max_tokens train.steps", "total_tokens train_tokens"},
-    {"train.epochs", "epochs num_epochs num_train_epochs max_epochs n_epochs epoch"},
+    {"train.epochs", "num_epochs num_train_epochs max_epochs n_epochs epoch"},
     {"train.max_time", "time_limit max_minutes max_hours time_budget"},
     {"train.batch_size",
      "per_device_train_batch_size micro_batch_size device_batch_size local_batch_size train_batch_size bs "

@@ -3,14 +3,18 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <thread>
 
 namespace ingot {
 
@@ -50,11 +54,17 @@ class PtyRun {
       if (!read_some()) return false;
     return true;
   }
-  // Reads until the output has as many bytes; returns false as above.
-  bool read_bytes(size_t count) {
-    while (output_.size() < count)
-      if (!read_some()) return false;
-    return true;
+  // Waits until the program reads keys one by one. Before, the terminal edits lines itself, and its Ctrl-C
+  // takes away what was typed.
+  void wait_for_raw_mode() const {
+    termios modes{};
+    while (::tcgetattr(fd_, &modes) == 0 && (modes.c_lflag & ICANON) != 0)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  // Reads what comes within a tenth of a second.
+  void read_for_a_moment() {
+    pollfd waiting{.fd = fd_, .events = POLLIN, .revents = 0};
+    if (::poll(&waiting, 1, 100) > 0) read_some();
   }
   int wait() {
     int status = 0;

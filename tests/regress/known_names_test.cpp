@@ -55,7 +55,7 @@ TEST(KnownNames, NamesOfOtherTrainersAreAnsweredWithTheKey) {
       {"max_position_embeddings", "model.context"},
       {"rope_theta", "model.rope_theta"},
       {"seed", "train.seed"},
-      {"num_train_epochs", "train.max_tokens"},
+      {"num_train_epochs", "train.epochs"},
       {"out_dir", "--out"},
       {"Learning-Rate", "optimizer.lr"},
   };
