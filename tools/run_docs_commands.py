@@ -28,7 +28,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 LIMIT_S = 150  # time limit per block
 SETTINGS = {
     "train.steps": 2, "train.batch_size": 4, "train.grad_accum": 8, "model.layers": 8, "model.heads": 4,
-    "model.kv_heads": 0, "model.width": 32, "model.ffn": 64, "model.context": 32, "model.vocab": 0,
+    "model.kv_heads": 0, "model.width": 32, "model.ffn": 64, "model.context": 64, "model.vocab": 0,
     "data.tokenizer_vocab": 300, "eval.max_tokens": 512, "sample.tokens": 4, "sample.count": 1,
 }
 MARK = re.compile(r"^\s*<!-- docs: (synopsis|not run: \S.*?) -->\s*$")
