@@ -45,13 +45,15 @@ def labels_of(tokenizer, messages):
     text = tokenizer.apply_chat_template(messages, tokenize=False)
     encoded = tokenizer.apply_chat_template(messages, tokenize=True, return_dict=True,
                                             tokenizer_kwargs={"return_offsets_mapping": True})
-    spans, position = [], 0
-    for message in messages:
-        begin = text.index(message["content"], position)
-        position = begin + len(message["content"])
-        if message["role"] == "assistant":
-            position = text.index(tokenizer.eos_token, position) + len(tokenizer.eos_token)
-            spans.append((begin, position))
+    spans = []
+    for i, message in enumerate(messages):
+        if message["role"] != "assistant":
+            continue
+        before = tokenizer.apply_chat_template(messages[:i], tokenize=False, add_generation_prompt=True)
+        if not text.startswith(before + message["content"]):
+            sys.exit(f"check_chat: the template does not write contents as they are: {text!r}")
+        end = text.index(tokenizer.eos_token, len(before) + len(message["content"]))
+        spans.append((len(before), end + len(tokenizer.eos_token)))
     ids = encoded["input_ids"]
     labels = [token if any(a < end and b > begin for begin, end in spans) else -100
               for token, (a, b) in zip(ids, encoded["offset_mapping"])]

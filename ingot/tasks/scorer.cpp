@@ -132,7 +132,7 @@ void Scorer::advance(std::span<const ScoreRequest> requests, std::vector<Score>&
     left -= count;
     left_logits -= logits_of(slot, count);
   }
-  std::ranges::stable_partition(taken, [](const Taken& t) { return t.count == 1; });
+  std::stable_partition(taken.begin(), taken.end(), [](const Taken& t) { return t.count == 1; });
   std::vector<InferSegment> segments;
   std::vector<int32_t> tokens;
   std::vector<Row> rows;

@@ -126,7 +126,8 @@ class Fields {
   // The value of an answer that there is. Records of hidden answers have none, "" or -1.
   const Json& answer_value(const char* key) const {
     const Json& given = value(key);
-    if (given.is_null() || given == "" || given == -1 || given == "-1")
+    const bool is_empty = given.is_string() && given.get_ref<const std::string&>().empty();
+    if (given.is_null() || is_empty || given == -1 || given == "-1")
       refuse("no answer: \"{}\" is {}; take a split with answers, such as the validation split", key,
              has(key) ? given.dump() : "missing");
     return given;
