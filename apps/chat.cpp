@@ -12,7 +12,7 @@
 #include "apps/command_line.h"
 #include "apps/commands.h"
 #include "apps/line_reader.h"
-#include "apps/precision_options.h"
+#include "apps/model_options.h"
 #include "apps/run_note.h"
 #include "ingot/console/colour.h"
 #include "ingot/core/error.h"
@@ -25,8 +25,8 @@ namespace ingot {
 namespace {
 
 struct ChatArguments {
-  std::string model, device = "cpu";
-  PrecisionOptions precision;
+  std::string model;
+  ModelOptions model_options;
   ChatOptions options;
 };
 
@@ -131,9 +131,7 @@ class Chat {
 void chat(const ChatArguments& arguments) {
   ChatArguments given = arguments;
   given.options.sample.validate();
-  given.options.model.device = device_of(arguments.device);
-  given.options.model.compute = arguments.precision.compute_dtype();
-  given.options.model.has_int8_weights = arguments.precision.has_int8_weights();
+  given.options.model = arguments.model_options.served();
   note_on_run(arguments.model);
   Chat(given).run();
 }
@@ -148,17 +146,9 @@ void add_chat_command(Command& app) {
   command->add_option("--system", o.system, "The system message");
   command->add_option("--chat-template", o.template_name,
                       "Name of a known template, in place of the folder's");
-  command->add_option("--device", arguments->device, "cpu or cuda")->capture_default_str();
-  arguments->precision.add_to(*command);
-  command->add_flag("--ema", o.model.is_averaged, "From the moving averages of the weights (optimizer.ema)");
+  arguments->model_options.add_to(*command);
   command->add_option("--tokens", o.tokens, "Tokens of an answer, at most")->count(1)->capture_default_str();
-  command->add_option("--temperature", o.sample.temperature, "0: always the likeliest token")
-      ->capture_default_str();
-  command->add_option("--top-k", o.sample.top_k, "From the k likeliest tokens; 0: all")
-      ->count(0)
-      ->capture_default_str();
-  command->add_option("--top-p", o.sample.top_p, "From the likeliest tokens of this total probability")
-      ->capture_default_str();
+  add_sample_options(*command, o.sample);
   command->add_option("--seed", o.seed, "Equal seeds give equal answers to equal conversations")
       ->capture_default_str();
   command->footer([] { return std::string(kHelp); });

@@ -12,7 +12,7 @@
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
-#include "apps/precision_options.h"
+#include "apps/model_options.h"
 #include "apps/run_note.h"
 #include "ingot/console/console.h"
 #include "ingot/core/file.h"
@@ -26,10 +26,10 @@ namespace {
 
 struct EvalArguments {
   std::string checkpoint;
-  PrecisionOptions precision;
+  ModelOptions model_options;
   EvalOptions options;
   TaskOptions tasks;
-  std::string shots_from, samples, device = "cpu";
+  std::string shots_from, samples;
   bool is_quiet = false, is_json = false;
 };
 
@@ -168,20 +168,15 @@ void eval(const EvalArguments& arguments) {
   if (!has_tasks &&
       (arguments.tasks.shots.count > 0 || !arguments.shots_from.empty() || !arguments.samples.empty()))
     fail(ErrorKind::kUsage, "--shots, --shots-from and --samples are for --tasks");
-  const Device device = device_of(arguments.device);
-  if (!has_tasks && device != Device::kCpu)
-    fail(ErrorKind::kUsage, "--device {} is for --tasks; the loss on text is computed on the CPU",
-         name(device));
   EvalOptions options = arguments.options;
-  options.compute = arguments.precision.compute_dtype();
-  options.has_int8_weights = arguments.precision.has_int8_weights();
+  options.model = arguments.model_options.served();
+  if (!has_tasks && options.model.device != Device::kCpu)
+    fail(ErrorKind::kUsage, "--device {} is for --tasks; the loss on text is computed on the CPU",
+         name(options.model.device));
   note_on_run(arguments.checkpoint);
   if (!has_tasks) return eval_text(arguments, options);
   TaskOptions tasks = arguments.tasks;
-  tasks.model = {.compute = options.compute,
-                 .is_averaged = options.is_averaged,
-                 .has_int8_weights = options.has_int8_weights,
-                 .device = device};
+  tasks.model = options.model;
   tasks.batch_size = options.batch_size;
   eval_tasks(arguments, tasks);
 }
@@ -209,11 +204,9 @@ void add_eval_command(Command& app) {
   command->add_option("--delimiter", shots.delimiter, "Between context and continuation of a task of CORE")
       ->may_be_empty()
       ->default_str("a space");
-  command->add_option("--device", arguments->device, "cpu or cuda, for tasks")->capture_default_str();
   command->add_option("--text-field", o.text_field, "The field of a JSONL line that holds the text")
       ->capture_default_str();
-  arguments->precision.add_to(*command);
-  command->add_flag("--ema", o.is_averaged, "The moving averages of the weights (optimizer.ema)");
+  arguments->model_options.add_to(*command);
   command->add_option("--batch-size", o.batch_size, "Windows, or questions of tasks, at once")
       ->count(1)
       ->capture_default_str();

@@ -15,7 +15,7 @@
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
-#include "apps/precision_options.h"
+#include "apps/model_options.h"
 #include "apps/run_note.h"
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
@@ -27,9 +27,9 @@ namespace ingot {
 namespace {
 
 struct GenerateArguments {
-  std::string checkpoint, prompts_file, device = "cpu";
+  std::string checkpoint, prompts_file;
   std::vector<std::string> prompts;
-  PrecisionOptions precision;
+  ModelOptions model_options;
   GenerateOptions options;
   bool is_json = false;
 };
@@ -89,9 +89,7 @@ void print_texts(const GenerateArguments& arguments) {
 void generate(GenerateArguments& arguments) {
   GenerateOptions& o = arguments.options;
   o.sample.validate();
-  o.model.device = device_of(arguments.device);
-  o.model.compute = arguments.precision.compute_dtype();
-  o.model.has_int8_weights = arguments.precision.has_int8_weights();
+  o.model = arguments.model_options.served();
   if (!arguments.prompts_file.empty() && !arguments.prompts.empty())
     fail(ErrorKind::kUsage, "--prompt and --prompts cannot be given together; put all prompts into the file");
   o.prompts = arguments.prompts_file.empty() ? arguments.prompts : read_prompts(arguments.prompts_file);
@@ -123,19 +121,11 @@ void add_generate_command(Command& app) {
   command->add_option("--batch-size", o.batch, "Prompts to continue at the same time")
       ->count(1, 4096)
       ->capture_default_str();
-  command->add_option("--device", arguments->device, "cpu or cuda")->capture_default_str();
-  arguments->precision.add_to(*command);
-  command->add_flag("--ema", o.model.is_averaged, "From the moving averages of the weights (optimizer.ema)");
+  arguments->model_options.add_to(*command);
   command->add_option("--tokens", o.tokens, "Tokens to make for each prompt")
       ->count(1)
       ->capture_default_str();
-  command->add_option("--temperature", o.sample.temperature, "0: always the likeliest token")
-      ->capture_default_str();
-  command->add_option("--top-k", o.sample.top_k, "From the k likeliest tokens; 0: all")
-      ->count(0)
-      ->capture_default_str();
-  command->add_option("--top-p", o.sample.top_p, "From the likeliest tokens of this total probability")
-      ->capture_default_str();
+  add_sample_options(*command, o.sample);
   command->add_option("--seed", o.seed, "Equal seeds give equal text; prompt i has the seed plus i, from 0")
       ->capture_default_str();
   command->add_flag("--json", arguments->is_json, "Print a JSON object per prompt, on a line of its own");

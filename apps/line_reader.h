@@ -24,7 +24,7 @@ class LineReader {
   bool take_interrupt();
 
  private:
-  struct Editor;  // of libedit
+  struct Editor;  // It edits lines by libedit.
 
   std::string prompt_;
   bool is_terminal_;

@@ -42,11 +42,9 @@ std::unique_ptr<ParamStore> widened(const Transformer& model, ParamStore& weight
 }  // namespace
 
 CheckpointEval evaluate_checkpoint(const std::filesystem::path& checkpoint, const EvalOptions& options) {
-  LoadedModel loaded = load_served(checkpoint, {.compute = options.compute,
-                                                .is_averaged = options.is_averaged,
-                                                .has_int8_weights = options.has_int8_weights});
+  LoadedModel loaded = load_served(checkpoint, options.model);
   Transformer& model = *loaded.model;
-  if (options.has_int8_weights) loaded.params = widened(model, *loaded.params);
+  if (options.model.has_int8_weights) loaded.params = widened(model, *loaded.params);
   const int64_t T = model.config().context;
   const DataConfig trained = data_config_of(loaded.path);
   const ChatFormat chat{.tokenizer = *loaded.tokenizer,

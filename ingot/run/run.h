@@ -52,11 +52,9 @@ TrainOutcome run_training(const RunConfig& config, RunFolder& folder, bool is_re
 struct EvalOptions {
   std::vector<std::string> data;
   std::string text_field = "text";
-  std::optional<DType> compute = {};  // f32, bf16 or f16; nullopt: as the model was trained
-  bool is_averaged = false;           // use the moving averages of the weights (optimizer.ema)
-  bool has_int8_weights = false;      // use the values of 8-bit codes, in the compute dtype
-  int64_t batch_size = 8;             // windows per batch
-  int64_t max_tokens = 0;             // 0: all
+  ServedOptions model = {};  // on the CPU; 8-bit codes are widened to the compute dtype
+  int64_t batch_size = 8;    // windows per batch
+  int64_t max_tokens = 0;    // 0: all
   EvalProgress goes_on = {};
 };
 struct CheckpointEval {

@@ -296,7 +296,7 @@ TEST_F(TrainingTest, AveragesCanBeLoaded) {
   EvalOptions options;
   options.data = c.data.val;
   const double plain = evaluate_checkpoint(trained.checkpoint, options).result.loss;
-  options.is_averaged = true;
+  options.model.is_averaged = true;
   const double averaged = evaluate_checkpoint(trained.checkpoint, options).result.loss;
   EXPECT_NEAR(averaged, trained.final_eval.loss, 1e-5);
   EXPECT_GT(std::abs(plain - averaged), 1e-3);

@@ -199,7 +199,7 @@ ChatTokens tokenize_parts(std::span<const ChatPart> parts, const Tokenizer& toke
   const std::optional<std::vector<size_t>> ends = token_ends(text, out.ids, tokenizer);
   size_t begin = 0;
   for (size_t i = 0; i < parts.size();) {
-    size_t end = begin, next = i;  // of the parts that are targets like this one
+    size_t end = begin, next = i;  // They pass all parts that are targets like this one.
     for (; next < parts.size() && parts[next].is_target == parts[i].is_target; ++next)
       end += parts[next].text.size();
     if (parts[i].is_target) {

@@ -28,12 +28,12 @@ struct ChatRow {
   ChatTurn system, user, assistant;
   SystemPlace system_place = SystemPlace::kTurn;
   std::optional<std::string_view> default_system = {};  // if the conversation has no system message
-  std::string_view preamble = {};                       // of the first system message
+  std::string_view preamble = {};                       // It begins the first system message.
   Trim trim = Trim::kNothing;
-  bool alternates = false;       // user and assistant must alternate
-  bool drops_thoughts = false;   // of an assistant's content only what follows the last </think> is left
-  bool is_system_first = false;  // a system message can only be the first one
-  std::array<std::string_view, 3> tokens = {};  // of the vocabulary, without {bos} and {eos}
+  bool alternates = false;                      // user and assistant must alternate
+  bool drops_thoughts = false;                  // An assistant's content begins after its last </think>.
+  bool is_system_first = false;                 // a system message can only be the first one
+  std::array<std::string_view, 3> tokens = {};  // The vocabulary must have them, as it must {bos} and {eos}.
   // Before an answer that the model gives, if that is not what precedes one in a conversation.
   std::optional<std::string_view> generation_prompt = {};
 };
@@ -195,7 +195,7 @@ std::string_view left_trimmed(std::string_view text) {
 }
 
 std::string_view right_trimmed(std::string_view text) {
-  size_t end = 0;  // of the last character that is no space
+  size_t end = 0;  // It is where the last character that is no space ends.
   for (size_t i = 0; i < text.size();) {
     const CodePoint c = decode_utf8(text, i);
     i += c.length_bytes;
