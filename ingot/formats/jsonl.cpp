@@ -125,10 +125,7 @@ void JsonlReader::unpack(size_t bytes) {
   ready_bytes_ = rest_.size();
   while (!is_unpacked_ && (buffer_.size() < bytes || ready_bytes_ == 0)) {
     const size_t old_size = buffer_.size();
-    if (old_size - ready_bytes_ > kMaxUnpackedLineBytes)
-      fail(ErrorKind::kData,
-           "{}: line {} is longer than {} bytes, the most for a compressed file; unpack the file",
-           file_.path().string(), line_ + 1, kMaxUnpackedLineBytes);
+    check_line_bytes(old_size - ready_bytes_);
     buffer_.resize(old_size + kBlockBytes);
     const size_t count = decompressor_->read(std::span(buffer_).subspan(old_size));
     buffer_.resize(old_size + count);
@@ -145,10 +142,19 @@ size_t JsonlReader::position() const {
   return is_begun_ ? file_.size_bytes() - rest_.size() : 0;
 }
 
+void JsonlReader::check_line_bytes(size_t bytes) const {
+  if (bytes > kMaxJsonlLineBytes)
+    fail(ErrorKind::kData,
+         "{}:{}: the line is longer than {} MiB, the most that is read at once; split the document, or give "
+         "it as a plain text file",
+         file_.path().string(), line_ + 1, kMaxJsonlLineBytes >> 20);
+}
+
 bool JsonlReader::next_line(std::string_view& line) {
   while (!rest_.empty()) {
-    const size_t end = rest_.find('\n');
+    const size_t end = rest_.substr(0, kMaxJsonlLineBytes + 1).find('\n');
     line = rest_.substr(0, end);
+    if (end == std::string_view::npos) check_line_bytes(rest_.size());
     rest_.remove_prefix(end == std::string_view::npos ? rest_.size() : end + 1);
     ++line_;
     if (!is_blank(line)) return true;

@@ -1,6 +1,6 @@
-// JSON Lines: one document per line, {"text": "...", ...}. The file is mapped and read line by line; the
-// length of a line is limited only by memory. A gzip or zstd file is unpacked a few lines at a time, and its
-// lines have at most kMaxUnpackedLineBytes, so that a small hostile file cannot fill the memory.
+// JSON Lines: one document per line, {"text": "...", ...}. The file is mapped and read line by line; a gzip
+// or zstd file is unpacked a few lines at a time. A line has at most kMaxJsonlLineBytes: parsing it takes up
+// to three times its length of memory, and a small compressed file could hold a line of any length.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 namespace ingot {
 
 inline constexpr int kMaxJsonlDepth = 64;  // nesting of a line's values
-inline constexpr size_t kMaxUnpackedLineBytes = size_t{256} << 20;
+inline constexpr size_t kMaxJsonlLineBytes = size_t{256} << 20;
 
 // Returns the string in `field` of the JSON object `line`, as UTF-8; other
 // members are checked as JSON and ignored. Errors name `file` and `line_number` and are of kind kData:
@@ -34,10 +34,11 @@ class JsonlReader {
 
   // Makes more lines available to next_line(): of a compressed file about `bytes` of text, at least one line;
   // of a mapped one all lines. Lines of earlier calls become invalid. Returns false at the end of the file.
-  // kData error if the compressed data are damaged, or a line is too long.
+  // kData error if the compressed data are damaged, or a compressed line is too long.
   bool fill(size_t bytes);
   // Returns the next available line that is not blank, unparsed and without its newline. The view is valid
-  // until the next fill(). Returns false if no line is left: fill() may make more available.
+  // until the next fill(). Returns false if no line is left: fill() may make more available. kData error if
+  // the line is too long.
   bool next_line(std::string_view& line);
   // Bytes of the file that have been read, and the file as it is, compressed or not.
   size_t position() const;
@@ -49,6 +50,7 @@ class JsonlReader {
 
  private:
   void unpack(size_t bytes);
+  void check_line_bytes(size_t bytes) const;
 
   MappedFile file_;
   std::string field_;
