@@ -83,7 +83,7 @@ def main():
     if not told and any(v[2].startswith("precedes less") for v in verdicts):
         verdict = "refuted"
     meaning = ("SGD and the threshold of 5 were chosen after tries with one seed, because AdamW at any rate had at most one spike a run. "
-               f"{len(args.seeds)} seeds per row, {TINY['train.steps']} steps each; a spike lies {TINY['guard.spike_threshold']} robust deviations above the median; it and a quiet step count as preceded if norm_rise reached the value in the {HORIZON} steps "
+               f"{len(args.seeds)} seeds per row, {args.steps or TINY['train.steps']} steps each; a spike lies {TINY['guard.spike_threshold']} robust deviations above the median; it and a quiet step count as preceded if norm_rise reached the value in the {HORIZON} steps "
                "before. Figures after ± are half of the 95 % interval over the seeds that have spikes. A rise precedes spikes more often than quiet "
                f"steps in {len(told)} of {len(verdicts)} rows that have enough spikes, and in {sum(v[1] == 2 for v in told)} rows at the "
                "default of guard.norm_rise, 2. Rows share their runs, and a rise and a spike may have one cause, such as an earlier, smaller spike: "

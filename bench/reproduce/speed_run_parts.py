@@ -43,7 +43,7 @@ def preset():
     return {**flat, "train.steps": STEPS, "train.threads": 1, "eval.every": 0, "sample.count": 0, "train.stats_every": 0}
 
 
-def judged(by_arm):
+def judged(by_arm, steps=STEPS):
     """Returns table, verdict and explanation for the losses of each arm, which have the same seeds in the same order."""
     whole = by_arm["whole"]
     changes = {arm: stats.mean_interval([x - y for x, y in zip(own, whole)]) for arm, own in by_arm.items() if arm != "whole"}
@@ -58,7 +58,7 @@ def judged(by_arm):
     def names(arms):
         return ", ".join(arm.removeprefix("without: ") for arm in arms) or "none"
 
-    meaning = (f"{len(whole)} seeds per row, {STEPS} steps of 2,048 tokens; differences are paired by seed, with half of the 95 % interval. "
+    meaning = (f"{len(whole)} seeds per row, {steps} steps of 2,048 tokens; differences are paired by seed, with half of the 95 % interval. "
                f"Without one of {len(of_parts)} parts the loss is higher, by more than the interval, for {len(higher)} ({names(higher)}), and lower for "
                f"{len(lower)} ({names(lower)}). The row of other seeds is the same model and shows what chance does. "
                "The rates are those of the whole model.")
@@ -81,7 +81,7 @@ def main():
     jobs = [(arm, seed) for seed in args.seeds for arm in ARMS]
     with ThreadPoolExecutor(2) as pool:  # a run has one thread
         losses = dict(zip(jobs, pool.map(loss, jobs)))
-    body, verdict, meaning = judged({arm: [losses[arm, seed] for seed in args.seeds] for arm in ARMS})
+    body, verdict, meaning = judged({arm: [losses[arm, seed] for seed in args.seeds] for arm in ARMS}, args.steps or STEPS)
     runs.write_section(args, "The parts of the speed run's model", "each part of the model of record 19 of the speed run lowers the loss.", body, verdict, meaning)
 
 

@@ -5,6 +5,7 @@
 
 #include "ingot/config/config_toml.h"
 #include "ingot/config/idle_settings.h"
+#include "ingot/config/presets.h"
 #include "tests/regress/run_program.h"
 #include "tests/regress/sanitizer.h"
 
@@ -30,6 +31,18 @@ class StarvedRun : public ProgramInFolder {
     return wait(pid);
   }
 };
+
+// Every run of more than 1,000 steps was warned that "what is divided by it is nearly 0", because train.steps
+// ends with "eps".
+TEST(IdleSettings, NoPresetHasAny) {
+  for (const Preset& preset : presets()) {
+    ConfigBuilder builder;
+    builder.add_source(std::string(preset.name));
+    builder.add_override("train.steps=1000000");
+    builder.add_override("schedule.warmup_steps=2000");
+    EXPECT_THAT(idle_settings(builder.build()), IsEmpty()) << preset.name;
+  }
+}
 
 TEST(IdleSettings, NamesValuesAtTheEdgesOfTheirTypes) {
   RunConfig config;
