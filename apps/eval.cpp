@@ -17,7 +17,7 @@
 #include "ingot/console/console.h"
 #include "ingot/core/file.h"
 #include "ingot/core/visible_text.h"
-#include "ingot/run/eval_watch.h"
+#include "ingot/run/eval/eval_watch.h"
 #include "ingot/run/run.h"
 #include "ingot/tasks/evaluate_tasks.h"
 
@@ -145,7 +145,7 @@ void eval_tasks(const EvalArguments& arguments, TaskOptions options) {
   std::optional<ShownProgress> progress;
   if (!arguments.is_quiet) {
     progress.emplace();
-    options.progress = [&](int64_t tokens, int64_t all) { progress->go_on(tokens, all); };
+    options.progress = [&](int64_t tokens, int64_t all) { return progress->go_on(tokens, all); };
   }
   const TaskResults results = evaluate_tasks(arguments.checkpoint, options);
   progress.reset();

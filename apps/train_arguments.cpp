@@ -8,6 +8,7 @@
 
 #include "apps/command_line.h"
 #include "ingot/checkpoint/checkpoint_store.h"
+#include "ingot/config/config_environment.h"
 #include "ingot/config/config_keys.h"
 #include "ingot/config/config_toml.h"
 #include "ingot/config/nearest.h"
@@ -70,6 +71,7 @@ RunConfig configure_training(const TrainArguments& arguments, std::vector<std::s
     builder.config().train.stop_at = 0;  // it ended the previous run, not this one
   }
   if (!arguments.data.empty()) builder.add_texts("data.train", arguments.data, "--data");
+  add_environment(builder);
   for (const std::string& assignment : arguments.overrides) builder.add_override(assignment);
   if (!arguments.init.empty())
     builder.add_override("train.init_from=" + toml_string(arguments.init), "--init");

@@ -12,7 +12,7 @@
 #include "ingot/config/config_toml.h"
 #include "ingot/core/parallel.h"
 #include "ingot/parallel/parallelize.h"
-#include "ingot/run/run_data.h"
+#include "ingot/run/data/run_data.h"
 #include "ingot/train/trainer.h"
 
 using namespace ingot;

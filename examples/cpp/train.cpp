@@ -7,7 +7,7 @@
 #include "ingot/config/config_toml.h"
 #include "ingot/config/run_plan.h"
 #include "ingot/parallel/parallelize.h"
-#include "ingot/run/run_data.h"
+#include "ingot/run/data/run_data.h"
 #include "ingot/train/generate.h"
 #include "ingot/train/trainer.h"
 

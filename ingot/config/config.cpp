@@ -5,11 +5,28 @@
 
 #include "ingot/config/data_shard.h"
 #include "ingot/config/device_support.h"
+#include "ingot/config/nearest.h"
 #include "ingot/config/run_plan.h"
 #include "ingot/core/error.h"
 #include "ingot/data/mix_order.h"
 
 namespace ingot {
+
+NamedText named_text(const std::string& entry) {
+  const size_t sign = entry.find('=');
+  const std::string name = entry.substr(0, sign);
+  const auto is_plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+  };
+  if (sign == std::string::npos || sign == 0 || sign + 1 == entry.size() ||
+      !std::ranges::all_of(name, is_plain))
+    fail(ErrorKind::kUsage,
+         "data.val_sets must hold NAME=PATH, with a name of letters, digits, '.', '_' and '-', got \"{}\"",
+         entry);
+  return {.name = name, .path = entry.substr(sign + 1)};
+}
+
 namespace {
 
 void validate_data(const DataConfig& data, int64_t vocab) {
@@ -78,6 +95,24 @@ void validate_length(const RunConfig& config) {
   if (config.guard.spike == GuardPolicy::kRollback && config.checkpoint.every == 0)
     fail(ErrorKind::kUsage,
          "guard.spike = \"rollback\" needs checkpoints to roll back to; set checkpoint.every");
+}
+
+void validate_evaluation(const RunConfig& config) {
+  std::vector<std::string> names;
+  for (const std::string& entry : config.data.val_sets) {
+    const std::string name = named_text(entry).name;
+    if (std::ranges::count(names, name) + std::ranges::count(config.data.train, name) > 0)
+      fail(ErrorKind::kUsage, "data.val_sets: \"{}\" is the name of two texts; rename one", name);
+    names.push_back(name);
+  }
+  if (!config.data.mix.empty() && config.data.val.empty())
+    names.insert(names.end(), config.data.train.begin(), config.data.train.end());
+  if (config.eval.patience > 0 && config.eval.every == 0)
+    fail(ErrorKind::kUsage, "eval.patience counts the evaluations of eval.every, which is 0; set eval.every");
+  const std::string& wanted = config.eval.best_by;
+  if (!wanted.empty() && std::ranges::count(names, wanted) == 0)
+    fail(ErrorKind::kUsage, "eval.best_by: no validation text is called \"{}\"; {}", wanted,
+         names.empty() ? "name one in data.val_sets" : "the names are " + list_names(names));
 }
 
 void validate_samples(const SamplesConfig& sample) {
@@ -182,6 +217,7 @@ void RunConfig::validate() const {
   validate_data(data, model.vocab);
   guard.validate();
   validate_length(*this);
+  validate_evaluation(*this);
   validate_samples(sample);
   validate_checkpoints(checkpoint);
   parallel.validate();

@@ -27,9 +27,10 @@
 namespace ingot {
 
 struct DataConfig {
-  std::vector<std::string> train;  // files, folders, globs, .jsonl, .bin, a prepared folder, builtin:...
-  std::vector<std::string> val;    // if empty: the last val_fraction of train
-  std::vector<double> mix;         // weights of the entries of train; if empty, they are one text
+  std::vector<std::string> train;     // files, folders, globs, .jsonl, .bin, a prepared folder, builtin:...
+  std::vector<std::string> val;       // if empty: the last val_fraction of train
+  std::vector<std::string> val_sets;  // NAME=PATH: further validation texts (named_text)
+  std::vector<double> mix;            // weights of the entries of train; if empty, they are one text
   double val_fraction = 0.1;
   std::string text_field = "text";  // name of the text field in JSON Lines
   std::string tokenizer = "bpe";    // char | byte | bpe (trained on the train text) | a tokenizer file
@@ -42,6 +43,13 @@ struct DataConfig {
   int64_t workers = 1;   // threads that make batches ahead of training; 0: training makes each one itself
   int64_t prefetch = 3;  // batches that are made ahead for each of them
 };
+
+// An entry of data.val_sets.
+struct NamedText {
+  std::string name, path;
+};
+// Throws a kUsage error if `entry` is not NAME=PATH with a name of letters, digits, '.', '_' and '-'.
+NamedText named_text(const std::string& entry);
 
 struct TrainConfig {
   int64_t steps = 1000;
@@ -72,10 +80,18 @@ struct PrecisionConfig {
 };
 
 struct EvalConfig {
+  static constexpr int64_t kTaskSlots = 8;  // questions of tasks that are scored at the same time
+
   int64_t every = 250;  // steps between evaluations; 0: only at the end
   // Validation tokens per evaluation; 0: all; nullopt: as many as cost at most a tenth of the training
-  // time (run/eval_tokens.h).
+  // time (run/eval/eval_tokens.h).
   std::optional<int64_t> max_tokens = {};
+  // The text whose loss decides which checkpoint is the best: a name of data.val_sets, or a source of a
+  // mixture; empty: the validation text.
+  std::string best_by = {};
+  std::vector<std::string> tasks = {};  // files of questions that each evaluation asks (tasks/)
+  int64_t task_questions = 500;         // of each task the first ones; 0: all
+  int64_t patience = 0;  // evaluations without a lower loss of best_by that end the run; 0: never
 };
 
 struct CheckpointConfig {

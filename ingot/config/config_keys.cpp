@@ -44,6 +44,9 @@ void add_data_keys(std::vector<ConfigKey>& keys) {
   keys.push_back(texts("data.val", kSource,
                        "validation data, in the same forms; empty: the last val_fraction of train", data,
                        &D::val));
+  keys.push_back(texts("data.val_sets", kFree,
+                       "further validation texts, each with a curve of its own: NAME=PATH", data,
+                       &D::val_sets));
   keys.push_back(number("data.val_fraction", kSource, "fraction of train held out for validation, in [0, 1)",
                         data, &D::val_fraction));
   keys.push_back(text("data.text_field", kSource, "the field of a JSONL line that holds the text", data,
@@ -172,6 +175,19 @@ void add_rhythm_keys(std::vector<ConfigKey>& keys) {
             "validation tokens per evaluation; 0: all; auto: at most a tenth of the training time so far",
             &R::eval, &EvalConfig::max_tokens),
       &R::eval, &EvalConfig::max_tokens));
+  keys.push_back(texts("eval.tasks", kFree,
+                       "files of questions with answers that each evaluation scores (docs/tasks.md)",
+                       &R::eval, &EvalConfig::tasks));
+  keys.push_back(whole("eval.task_questions", kFree, 0, kMany,
+                       "questions of each task in an evaluation, the first ones; 0: all", &R::eval,
+                       &EvalConfig::task_questions));
+  keys.push_back(text("eval.best_by", kFree,
+                      "the text whose loss decides which checkpoint is the best: a name of data.val_sets, or "
+                      "an entry of data.train in a mixture; empty: the validation text",
+                      &R::eval, &EvalConfig::best_by));
+  keys.push_back(whole("eval.patience", kFree, 0, kMany,
+                       "end the run after so many evaluations without a lower loss; 0: never", &R::eval,
+                       &EvalConfig::patience));
   keys.push_back(whole("checkpoint.every", kFree, 0, kMany,
                        "steps between checkpoints; 0: by checkpoint.every_minutes and at the end",
                        &R::checkpoint, &CheckpointConfig::every));

@@ -103,6 +103,8 @@ constexpr KnownNames kKeys[] = {
      "recompute recompute_granularity"},
     {"eval.every",
      "eval_interval eval_steps evaluation_steps eval_freq val_interval val_check_interval val_loss_every"},
+    {"eval.patience", "early_stopping early_stopping_patience early_stop"},
+    {"eval.best_by", "metric_for_best_model monitor"},
     {"eval.max_tokens", "eval_iters val_steps val_tokens limit_val_batches val_max_steps"},
     {"checkpoint.every",
      "save_interval save_steps save_every checkpoint_interval checkpoint_every ckpt_interval save_freq"},
@@ -189,9 +191,6 @@ constexpr OtherFeature kOtherFeatures[] = {
      "text is always packed into windows of model.context tokens, conversations whole; data.document_mask "
      "hides "
      "other documents"},
-    {"early_stopping early_stopping_patience early_stop patience",
-     "Ingot does not stop by validation loss; checkpoint.best keeps the checkpoint with the lowest one, and "
-     "train.stop_at ends a run early"},
     {"wandb wandb_project wandb_run_name wandb_log use_wandb report_to wandb_entity mlflow comet",
      "`ingot export-run RUN --wandb` or --mlflow sends a run's curves; every run writes TensorBoard events, "
      "and "

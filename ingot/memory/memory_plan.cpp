@@ -164,7 +164,7 @@ uint64_t timing_bytes(DType compute, const ParamList& params) {
 
 // Adds what is not in the trainer's arenas.
 void plan_rest(const RunConfig& config, const Trainer& trainer, MemoryPlan& plan) {
-  const auto add = [&](const char* name, uint64_t bytes) {
+  const auto add = [&](const std::string& name, uint64_t bytes) {
     if (bytes > 0) plan.items.push_back({.name = name, .bytes = bytes});
   };
   const Transformer& model = *trainer.layout().model;
@@ -173,12 +173,18 @@ void plan_rest(const RunConfig& config, const Trainer& trainer, MemoryPlan& plan
                             .prefetch = config.data.prefetch};
   add("batches read ahead",
       unsigned_of(loader.ring() + 1) * batch_bytes(loader.shape));  // one more for evaluation
-  if (config.sample.count > 0) {
-    const Generator::Bytes bytes =
-        Generator::planned_bytes(model, config.sample.slots(), config.train.device);
-    add(bytes.device > 0 ? "samples on the host" : "samples", bytes.host);
+  const Device device = config.train.device;
+  const auto add_inference = [&](const std::string& name, const InferBytes& bytes) {
+    add(bytes.device > 0 ? name + " on the host" : name, bytes.host);
     if (bytes.device > 0)
-      plan.items.push_back({.name = "samples", .bytes = bytes.device, .memory = Memory::kDevice});
+      plan.items.push_back({.name = name, .bytes = bytes.device, .memory = Memory::kDevice});
+  };
+  if (config.sample.count > 0)
+    add_inference("samples", Generator::planned_bytes(model, config.sample.slots(), device));
+  if (!config.eval.tasks.empty()) {
+    // The questions are not read yet; they take at most the whole context.
+    const InferShape shape = scoring_shape(EvalConfig::kTaskSlots, model.config().context, device);
+    add_inference("tasks", InferEngine::planned_bytes(model, shape, device));
   }
   uint64_t largest = 0;
   for (const ParamSpec& spec : model.params().specs())

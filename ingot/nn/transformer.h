@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -161,7 +162,14 @@ class Transformer {
   std::vector<KvCache> make_caches(Arena& arena, int64_t slots, int64_t positions) const;
   void infer(LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
              const Tensor& logits) const;
-  // Does so for some units. Without the embedding it starts from the message `in`; without the head it writes
+  // The signature of infer(), which Executor::infer has, too; bound_infer() is this model's.
+  using Infer = std::function<void(LayerContext& ctx, const InferBatch& batch,
+                                   const std::vector<KvCache>& caches, const Tensor& logits)>;
+  Infer bound_infer() const {
+    return [this](LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
+                  const Tensor& logits) { infer(ctx, batch, caches, logits); };
+  }
+  // infer() for some units. Without the embedding it starts from the message `in`; without the head it writes
   // the message `out` to the next units, and no logits (message_shape, for one sequence of batch.rows()
   // tokens). The two may share memory.
   void infer_units(LayerContext& ctx, const InferBatch& batch, UnitRange units, const Tensor& in,

@@ -9,7 +9,7 @@
 #include "ingot/core/median.h"
 #include "ingot/parallel/parallelize.h"
 #include "ingot/profile/llama_f64.h"
-#include "ingot/run/run_data.h"
+#include "ingot/run/data/run_data.h"
 #include "ingot/train/trainer.h"
 
 namespace ingot {

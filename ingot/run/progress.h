@@ -1,4 +1,5 @@
-// Progress says how far a run is. Only the loop writes it (Session, GuardedStep); saver and reporter read it.
+// Progress says how far a run is. Only the loop writes it (Session, GuardedStep, RunEvaluator); saver and
+// reporter read it.
 #pragma once
 
 #include <array>
@@ -8,8 +9,9 @@
 #include <optional>
 #include <vector>
 
+#include "ingot/run/eval/run_eval.h"
+#include "ingot/run/record/lowest_loss.h"
 #include "ingot/run/run_clock.h"
-#include "ingot/run/run_eval.h"
 #include "ingot/run/run_setup.h"
 
 namespace ingot {
@@ -29,7 +31,8 @@ struct Progress {
   // The last evaluation and sample. A step of -1 stands for none since the state was restored.
   int64_t eval_step = -1, sample_step = -1;
   std::optional<RunEval> eval = {};
-  double best_val_loss = std::numeric_limits<double>::infinity();
+  double best_loss = std::numeric_limits<double>::infinity();  // of all evaluations, of eval.best_by's text
+  LowestLoss lowest = {};
   bool is_eval_missing = false;  // the run was interrupted in the evaluation of the step that it resumes
 
   double training_s() const { return seconds_since(training_start); }

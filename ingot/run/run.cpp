@@ -9,7 +9,7 @@
 #include "ingot/core/file.h"
 #include "ingot/memory/memory_check.h"
 #include "ingot/nn/int8_weights.h"
-#include "ingot/run/run_data.h"
+#include "ingot/run/data/load_stream.h"
 #include "ingot/run/trained_text.h"
 #include "ingot/train/generate.h"
 #include "ingot/train/local_executor.h"
@@ -93,7 +93,7 @@ void generate_from_checkpoint(const std::filesystem::path& checkpoint, const Gen
   if (read) read(served.path());
   const auto count = std::ssize(options.prompts);
   const int64_t slots = std::clamp<int64_t>(options.batch, 1, std::max<int64_t>(count, 1));
-  const Generator::Bytes bytes = Generator::planned_bytes(served.model(), slots, options.model.device);
+  const InferBytes bytes = Generator::planned_bytes(served.model(), slots, options.model.device);
   served.make_ready(bytes.host, bytes.device, fmt::format("keys and values of {} whole contexts", slots));
   Region alone;
   Generator generator(served.model(), served.params(), alone, served.stream(), slots);

@@ -13,7 +13,7 @@ std::string run_samples(const RunConfig& config, Trainer& trainer, const Tokeniz
                         Console& console) {
   const SamplesConfig& options = config.sample;
   Layout& layout = trainer.layout();
-  Generator::Infer infer;  // With it, the generator takes no CUDA graphs.
+  Transformer::Infer infer;  // With it, the generator takes no CUDA graphs.
   if (trainer.params().is_sharded() || !config.train.has_graph)
     infer = [&](LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
                 const Tensor& logits) { layout.executor->infer(ctx, batch, caches, logits); };

@@ -238,7 +238,9 @@ void RunSaver::finish() {
 }
 
 void RunSaver::evaluated(double val_loss) {
-  if (!setup_.config.checkpoint.keeps_best || !(val_loss < saved_.best.val_loss)) return;
+  const bool is_written = writer_.is_active() && pending_.step == best_due_.step;
+  const double best = is_written ? best_due_.val_loss : saved_.best.val_loss;
+  if (!setup_.config.checkpoint.keeps_best || !(val_loss < best)) return;
   best_due_ = {.step = services_.steps_done(), .val_loss = val_loss};
   if (saved_.step == best_due_.step) name_best();
 }

@@ -98,6 +98,7 @@ std::optional<RunSetup> load_run(RunConfig config, std::optional<ResumePoint> re
     complete_epochs(config, sampler.windows_per_epoch());
     data->summary += fmt::format("; {:g} epochs are {} steps", epochs, config.train.steps);
   }
+  RunTasks tasks(config, *data->tokenizer, [&](const std::string& text) { console.warning(text); });
   const RunPlan plan(config);
   return RunSetup{.folder = folder,
                   .console = console,
@@ -107,6 +108,7 @@ std::optional<RunSetup> load_run(RunConfig config, std::optional<ResumePoint> re
                   .data = *std::move(data),
                   .config = std::move(config),
                   .text = text,
+                  .tasks = std::move(tasks),
                   .sampler = std::move(sampler),
                   .plan = plan};
 }

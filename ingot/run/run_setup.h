@@ -11,9 +11,10 @@
 #include "ingot/config/run_plan.h"
 #include "ingot/console/console.h"
 #include "ingot/data/sampler.h"
+#include "ingot/run/data/run_data.h"
+#include "ingot/run/eval/run_tasks.h"
 #include "ingot/run/record/run_folder.h"
 #include "ingot/run/resume_check.h"
-#include "ingot/run/run_data.h"
 
 namespace ingot {
 
@@ -32,6 +33,7 @@ struct RunSetup {
   RunData data;
   RunConfig config;  // its model.vocab is set
   TextHashes text;
+  RunTasks tasks;
   Sampler sampler;
   RunPlan plan;
 

@@ -20,6 +20,11 @@ DamageReport damage_report(Console& console) {
   };
 }
 
+// Returns rank 0's number.
+double broadcast_real(Communicator& world, double number) {
+  return std::bit_cast<double>(world.broadcast_number(std::bit_cast<int64_t>(number), 0));
+}
+
 // Finds the checkpoint with the lowest validation loss again and makes the link name it: a killed run may
 // have saved it without naming it, and a rollback takes the steps after it back. val_losses: by step, up to
 // the restored one.
@@ -46,8 +51,7 @@ BestCheckpoint find_best(const std::map<int64_t, double>& val_losses, int64_t re
     }
   }
   best.step = setup.world.broadcast_number(best.step, 0);
-  best.val_loss =
-      std::bit_cast<double>(setup.world.broadcast_number(std::bit_cast<int64_t>(best.val_loss), 0));
+  best.val_loss = broadcast_real(setup.world, best.val_loss);
   return best;
 }
 
@@ -133,13 +137,16 @@ Restored restore(const Checkpoint& checkpoint, const RunSetup& setup, RunService
   services.loader.seek(state.sample_position);
   services.guard.losses().set_values(state.recent_losses);
   services.guard.set_norms(state.recent_norms, state.is_norm_rise_reported);
-  const RunLog::Evaluations earlier = services.log.truncate_after(state.step);
+  const RunLog::Evaluations earlier = services.log.truncate_after(state.step, setup.config.eval);
   progress.tokens = state.tokens;
   progress.excluded_samples = state.excluded_samples;
   progress.base_fingerprint = state.base_fingerprint;
   progress.eval_step = progress.sample_step = -1;
-  progress.best_val_loss = earlier.best_loss;
+  progress.best_loss = earlier.best_loss;
   // The logs of other ranks may have begun after the run did.
+  progress.lowest = {.loss = broadcast_real(setup.world, earlier.lowest.loss),
+                     .evaluations_since = setup.world.broadcast_number(earlier.lowest.evaluations_since, 0),
+                     .step = setup.world.broadcast_number(earlier.lowest.step, 0)};
   progress.is_eval_missing = setup.world.broadcast_number(earlier.last_step, 0) != state.step;
   restored.saved = {.step = state.step, .path = checkpoint.path};
   if (setup.config.checkpoint.keeps_best)

@@ -15,12 +15,10 @@
 #include "ingot/ops/kernel_report.h"
 #include "ingot/ops/matmul.h"
 #include "ingot/parallel/parallelize.h"
-#include "ingot/run/eval_tokens.h"
-#include "ingot/run/eval_watch.h"
 #include "ingot/run/guarded_step.h"
 #include "ingot/run/record/run_report.h"
 #include "ingot/run/run.h"
-#include "ingot/run/run_eval.h"
+#include "ingot/run/run_evaluator.h"
 #include "ingot/run/run_samples.h"
 #include "ingot/run/run_start.h"
 #include "ingot/run/thread_count.h"
@@ -37,12 +35,6 @@ std::string memory_line(const Trainer& trainer) {
     total += static_cast<double>(use.bytes);
   }
   return fmt::format("memory {}: {}", format_bytes(total), memory);
-}
-
-std::string losses_line(int64_t step, const std::vector<std::pair<std::string, double>>& losses) {
-  std::string text;
-  for (const auto& [name, loss] : losses) text += fmt::format(" | {} {:.4f}", name, loss);
-  return fmt::format("val step {}{}", step, text);
 }
 
 const char* name(TrainOutcome::Status status) {
@@ -68,6 +60,7 @@ class Session {
       : setup_(setup),
         services_(services),
         saver_(setup, services, progress_, start_or_resume(setup, services, progress_)),
+        evaluator_(setup, services, progress_, saver_),
         reporter_(setup, services.trainer, services.guard, progress_, services.log),
         step_(setup, services, progress_, saver_, reporter_) {}
 
@@ -85,7 +78,6 @@ class Session {
   bool is_finished() const { return setup_.plan.is_finished(step_.position()); }
   bool is_due(int64_t every) const { return is_due_after(services_.steps_done(), every); }
   bool is_asked_to_stop();
-  int64_t eval_tokens() const;
   bool evaluate();
   void sample();
   void write_aside(const std::function<void()>& write);
@@ -96,6 +88,7 @@ class Session {
   RunServices& services_;
   Progress progress_;
   RunSaver saver_;
+  RunEvaluator evaluator_;
   StepReporter reporter_;
   GuardedStep step_;
   bool is_step_long_ = true;  // true if the last step of some rank was long, and before the first step
@@ -150,57 +143,10 @@ bool Session::is_asked_to_stop() {
   return asked[0] > 0;
 }
 
-// Returns 0 for all tokens.
-int64_t Session::eval_tokens() const {
-  const RunConfig& config = setup_.config;
-  if (config.eval.max_tokens) return *config.eval.max_tokens;
-  const int64_t context = config.model.context;
-  return auto_eval_tokens(
-      {.first_tokens = setup_.plan.ramp().tokens_before(std::min(config.eval.every, services_.steps_done())),
-       .trained_tokens = services_.loader.position() * context,
-       .flops_per_token = services_.trainer.layout().model->config().flops_per_token(),
-       .batch_tokens = config.train.batch_size * context,
-       .text_tokens = setup_.data.val.tokens() - 1});
-}
-
 // Returns false if an interruption ended the evaluation without a result.
 bool Session::evaluate() {
-  const int64_t step = services_.steps_done();
-  if (progress_.eval_step == step) return true;
-  const TimedPhase phase(services_, TimeLimit::Phase::kEvaluation);
-  EvalWatch watch(
-      setup_.console, setup_.world, [this] { return setup_.is_interrupted.load(); },
-      [this] { return seconds_since(progress_.start); });
-  const auto evaluate_stream = [this](const TokenSource& text, int64_t max_tokens,
-                                      const EvalProgress& goes_on) {
-    return services_.trainer.evaluate(text, max_tokens, goes_on);
-  };
-  const RunEval eval =
-      evaluate_run(setup_.data, eval_tokens(), evaluate_stream, [&](int64_t tokens, int64_t all) {
-        services_.beat();
-        return watch.go_on(tokens, all);
-      });
-  const auto& [result, losses] = eval;
-  if (!result.is_complete) return false;
-  const bool is_best = result.loss < progress_.best_val_loss;
-  progress_.eval_step = step;
-  progress_.eval = eval;
-  progress_.best_val_loss = std::min(progress_.best_val_loss, result.loss);
-  setup_.console.eval({.step = step,
-                       .loss = result.loss,
-                       .bits_per_byte = result.bits_per_byte,
-                       .top1 = result.top1,
-                       .tokens = result.tokens,
-                       .text_tokens = result.text_tokens,
-                       .is_best = is_best});
-  if (!losses.empty()) setup_.console.line(losses_line(step, losses));
-  std::vector<MetricsField> fields = {{"val_loss", result.loss},
-                                      {"val_bits_per_byte", result.bits_per_byte},
-                                      {"val_top1", result.top1},
-                                      {"val_tokens", result.tokens}};
-  for (const auto& [source, loss] : losses) fields.push_back({"val_loss/" + source, loss});
-  services_.log.write(step, fields, true);
-  saver_.evaluated(result.loss);
+  if (progress_.eval_step == services_.steps_done()) return true;
+  if (!evaluator_.evaluate()) return false;
   write_aside([&] { write_loss_plot(setup_.folder, services_.log.losses()); });
   return true;
 }
@@ -279,6 +225,9 @@ void Session::write_summary(const std::string& status, const std::string& error,
     summary.val_loss = eval.loss;
     summary.val_bits_per_byte = eval.bits_per_byte;
     summary.eval_tokens = eval.tokens;
+    summary.val_losses = progress_.eval->losses;
+    for (const TaskResult& task : progress_.eval->tasks)
+      summary.tasks.emplace_back(task.name, figures_of(task));
   }
   summary.mix = mix_use();
   if (const BestCheckpoint& best = saver_.saved().best; best.step >= 0) {
@@ -317,7 +266,7 @@ void Session::record_failure(const std::string& error, int exit_code) noexcept {
 // Returns nullopt if the run continues with another step.
 std::optional<TrainOutcome::Status> Session::reason_to_end() {
   using enum TrainOutcome::Status;
-  if (is_finished()) return kCompleted;
+  if (is_finished() || evaluator_.is_out_of_patience()) return kCompleted;
   if (is_asked_to_stop()) return kInterrupted;
   const int64_t stop_at = setup_.config.train.stop_at;
   if (stop_at > 0 && services_.steps_done() >= stop_at) return kStopped;
@@ -368,9 +317,17 @@ TrainOutcome Session::finish(TrainOutcome::Status status) {
   if (status == kCompleted) sample();
   services_.begin_phase(TimeLimit::Phase::kEnd);
   reporter_.report_bubble();
+  const std::string& best_by = setup_.config.eval.best_by;
+  if (status == kCompleted && !is_finished())
+    setup_.console.line(
+        fmt::format("the run ends after step {}: in {} evaluations the loss{} was not below {:.4f} "
+                    "(eval.patience)",
+                    services_.steps_done(), progress_.lowest.evaluations_since,
+                    best_by.empty() ? "" : " of " + best_by, progress_.lowest.loss));
   if (const BestCheckpoint& best = saver_.saved().best; best.step >= 0)
-    setup_.console.line(fmt::format("best checkpoint: step {}, validation loss {:.4f}, in {}", best.step,
-                                    best.val_loss, (setup_.folder.checkpoints() / kBestName).string()));
+    setup_.console.line(fmt::format("best checkpoint: step {}, validation loss{} {:.4f}, in {}", best.step,
+                                    best_by.empty() ? "" : " of " + best_by, best.val_loss,
+                                    (setup_.folder.checkpoints() / kBestName).string()));
   write_summary(name(status));
   if (status == kCompleted) services_.log.write_completed();
   const Documents* yardstick = status == kCompleted ? &setup_.data.val_documents : nullptr;

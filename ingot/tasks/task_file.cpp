@@ -17,12 +17,13 @@ bool is_same_file(const std::filesystem::path& a, const std::filesystem::path& b
 
 }  // namespace
 
-TaskFile::TaskFile(const std::filesystem::path& path) : path(path) {
+TaskFile::TaskFile(const std::filesystem::path& path, int64_t most_records) : path(path) {
   constexpr size_t kAheadBytes = size_t{1} << 20;
   JsonlReader reader(path);
   std::optional<TaskShape> found;
-  while (reader.fill(kAheadBytes))
-    for (std::string_view line; reader.next_line(line);)
+  const auto is_full = [&] { return most_records > 0 && std::ssize(records) == most_records; };
+  while (!is_full() && reader.fill(kAheadBytes))
+    for (std::string_view line; !is_full() && reader.next_line(line);)
       records.push_back(parse_task_record(line, path.native(), reader.line(), found));
   if (records.empty())
     fail(ErrorKind::kData, "{}: has no records; write one JSON object per line (docs/tasks.md)",

@@ -17,8 +17,8 @@ struct TaskFile {
   TaskShape shape = TaskShape::kLambada;
   std::vector<TaskRecord> records;  // at least one
 
-  // Reads the file. kData errors name it and the line.
-  explicit TaskFile(const std::filesystem::path& path);
+  // Reads the file, or its first most_records; 0 means all. kData errors name it and the line.
+  explicit TaskFile(const std::filesystem::path& path, int64_t most_records = 0);
 
   std::string name() const;                // the file's name without its extension
   std::string place(size_t record) const;  // "FILE:LINE", for errors

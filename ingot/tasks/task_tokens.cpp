@@ -42,9 +42,9 @@ size_t common_length(std::span<const std::vector<int32_t>> all, bool is_at_end) 
 
 }  // namespace
 
-TaskEncoder::Starts TaskEncoder::starts_of(const Tokenizer& tokenizer, const std::filesystem::path& folder) {
+TaskEncoder::Starts TaskEncoder::starts_of(const Tokenizer& tokenizer, const std::string& tokenizer_json) {
   Starts starts;
-  const Json json = Json::parse(read_file(folder / "tokenizer.json"), nullptr, false);
+  const Json json = Json::parse(tokenizer_json, nullptr, false);
   if (json.is_object()) starts.every = first_special(json.value("post_processor", Json()));
   const TokenizerSideFiles& side = tokenizer.side_files();
   starts.empty = starts.every;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
@@ -36,11 +35,13 @@ class TaskEncoder {
   struct Starts {
     std::optional<TokenId> every, empty;
   };
-  // Reads them from the tokenizer.json in a model's folder, and from the tokenizer's side files.
-  static Starts starts_of(const Tokenizer& tokenizer, const std::filesystem::path& folder);
+  // Reads them from the text of the tokenizer.json of a model, and from the tokenizer's side files.
+  static Starts starts_of(const Tokenizer& tokenizer, const std::string& tokenizer_json);
 
   // Borrows the tokenizer. context, vocab: those of the model.
   TaskEncoder(const Tokenizer& tokenizer, const Starts& starts, int64_t context, int64_t vocab);
+
+  int64_t context() const { return context_; }
 
   // Returns the request of a prompt, as lm-evaluation-harness makes it: white space at the end of the context
   // moves to the continuation; both are encoded together, and what follows the tokens of the context alone is

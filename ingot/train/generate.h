@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
-#include <map>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,38 +13,28 @@
 #include "ingot/data/tokenizer/tokenizer.h"
 #include "ingot/nn/transformer.h"
 #include "ingot/ops/sample.h"
+#include "ingot/train/infer_engine.h"
 
 namespace ingot {
 
-namespace cuda {
-class Graph;
-}  // namespace cuda
-
 class Generator {
  public:
-  // Has the signature of Transformer::infer.
-  using Infer = std::function<void(LayerContext& ctx, const InferBatch& batch,
-                                   const std::vector<KvCache>& caches, const Tensor& logits)>;
-
   // Borrows the first four arguments and allocates memory on the stream's device for `slots` sequences of
   // `context` positions. infer: computes the logits; by default the model does. With that of an Executor, all
   // ranks generate the same tokens. Without it, a CUDA device replays the passes of single tokens as CUDA
   // graphs. REQUIRES: on a CUDA device bring_to_device was called and the weights are there.
   Generator(const Transformer& model, ParamStore& params, Region& region, Stream& stream, int64_t slots = 1,
-            Infer infer = {});
+            Transformer::Infer infer = {});
 
-  // Bytes that a Generator of this model needs; a model without weights is enough.
-  struct Bytes {
-    size_t host = 0, device = 0;  // all of it is host memory on the CPU
-  };
-  static Bytes planned_bytes(const Transformer& model, int64_t slots, Device device);
+  // Returns what a Generator of this model takes; a model without weights is enough.
+  static InferBytes planned_bytes(const Transformer& model, int64_t slots, Device device);
 
   // Samples ids below `count` only. A model of Hugging Face may have more rows than its tokenizer has ids.
   void limit_ids(int64_t count) { most_ids_ = count; }
 
   // From now on, a sequence leaves its keys and values in its slot, and a prompt that begins with the same
   // tokens reads only the others. REQUIRES: the weights do not change afterwards.
-  void keep_caches() { kept_.resize(static_cast<size_t>(slots_)); }
+  void keep_caches() { kept_.resize(static_cast<size_t>(engine_.shape().slots)); }
   // Returns the number of tokens that the model has read since the Generator was made.
   int64_t tokens_read() const { return tokens_read_; }
 
@@ -80,18 +68,6 @@ class Generator {
 
     int64_t pending() const { return static_cast<int64_t>(tokens.size() - read); }
   };
-  // The memory of batches and logits, as laid out on an arena.
-  struct Buffers {
-    Tensor ids;     // (4, rows) i32
-    Tensor logits;  // (slots, Vp) f32, with padding on a device
-  };
-  struct Arenas {
-    Arena caches, scratch, host, there;  // there: copies of the host's buffers on a device; empty on the CPU
-  };
-  static Arenas plan(const Transformer& model, int64_t slots, Device device);
-  static Buffers lay_out(Arena& arena, const Transformer& model, int64_t slots, Device device);
-  static size_t scratch_bytes(const Transformer& model, int64_t slots, Device device);
-
   void check_prompts(std::span<const Prompt> prompts) const;
   void start(const Prompt& prompt, size_t index, int64_t tokens);
   // Chooses the free slot whose kept tokens serve the sequence most, and among equal ones the slot that keeps
@@ -102,36 +78,18 @@ class Generator {
   // Appends tokens of all sequences to the caches and returns those whose logits are known then, in order of
   // the rows of the host's logits.
   std::vector<Sequence*> advance();
-  void infer(const InferBatch& batch);
-  void infer_on_device(LayerContext& ctx, const InferBatch& batch, const Tensor& logits);
   // Returns the token that the row of the host's logits gives a sequence.
   int32_t draw(size_t row, const Sequence& sequence, const SampleConfig& config);
   // Reads the last half of the context again, from position 0.
   void make_room(Sequence& sequence) const;
 
-  const Transformer& model_;
-  ParamStore& params_;
-  Region& region_;
-  Stream& stream_;
-  int64_t slots_;
-  bool has_graphs_;
-  Infer infer_;
-  Arenas arenas_;
-  std::vector<KvCache> caches_;
-  Buffers host_, there_;  // there_: on a device
+  InferEngine engine_;
   int64_t most_ids_ = std::numeric_limits<int64_t>::max();
   std::vector<int32_t> sample_scratch_;  // (slots, V)
   std::vector<Sequence> sequences_;
   std::vector<std::vector<int32_t>>
       kept_;  // per slot: the tokens of its first positions; empty: none is kept
   int64_t tokens_read_ = 0;
-  // Passes of single tokens, by their number of rows. The first one runs without a graph, because libraries
-  // choose their kernels in it.
-  struct Captured {
-    int64_t longest = 0;                 // InferBatch::longest_single of the graph
-    std::shared_ptr<cuda::Graph> graph;  // shared_ptr, because builds without CUDA cannot destroy a Graph
-  };
-  std::map<int64_t, Captured> graphs_;
 };
 
 // Texts for generate_texts. Sequence i is drawn with seed + i.

@@ -8,7 +8,6 @@
 #include "ingot/core/nvtx.h"
 #include "ingot/ops/deterministic.h"
 #include "ingot/ops/tf32.h"
-#include "ingot/train/averaged_weights.h"
 
 namespace ingot {
 
@@ -107,12 +106,15 @@ LayerContext Trainer::context(float dropout_p, int64_t first_row) {
           .window = window_};
 }
 
+std::unique_ptr<AveragedWeights> Trainer::average_weights() {
+  if (config_.optimizer.ema == 0 || state_.optimizer.t() == 0) return nullptr;
+  return std::make_unique<AveragedWeights>(*layout_.params, state_.optimizer, *layout_.stream);
+}
+
 EvalResult Trainer::evaluate(const TokenSource& text, int64_t max_tokens, const EvalProgress& goes_on) {
   const Span span(&trace_, "evaluation");
   LayerContext ctx = context(0, 0);
-  std::optional<AveragedWeights> averaged;
-  if (config_.optimizer.ema > 0 && state_.optimizer.t() > 0)
-    averaged.emplace(*layout_.params, state_.optimizer, *layout_.stream);
+  const std::unique_ptr<AveragedWeights> averaged = average_weights();
   const EvalWalk walk{.max_tokens = max_tokens,
                       .shape = layout_.batch_shape,
                       .data_shard = layout_.data_shard,

@@ -19,6 +19,7 @@
 #include "ingot/data/loader.h"
 #include "ingot/optim/loss_scaler.h"
 #include "ingot/optim/optimizer.h"
+#include "ingot/train/averaged_weights.h"
 #include "ingot/train/evaluate.h"
 #include "ingot/train/forward_check.h"
 #include "ingot/train/layout.h"
@@ -124,6 +125,9 @@ class Trainer {
   // Stops after about max_tokens if that is > 0, and when goes_on (if given) returns false. Runs without
   // dropout and leaves the weights unchanged; with optimizer.ema it evaluates the moving averages.
   EvalResult evaluate(const TokenSource& text, int64_t max_tokens, const EvalProgress& goes_on = {});
+  // The weights that are evaluated: with optimizer.ema they are the moving averages for as long as the
+  // returned object lives, and otherwise there is no object.
+  std::unique_ptr<AveragedWeights> average_weights();
 
   // Returns the norms of every parameter in the last update with inputs.wants_stats; grad_norm is before
   // clipping.

@@ -10,8 +10,8 @@
 #include "ingot/core/parallel.h"
 #include "ingot/memory/prepare_run.h"
 #include "ingot/parallel/parallelize.h"
+#include "ingot/run/eval/run_eval.h"
 #include "ingot/run/record/run_folder.h"
-#include "ingot/run/run_eval.h"
 #include "ingot/run/start_model.h"
 
 namespace ingot {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "ingot/config/run_plan.h"
+#include "ingot/run/data/run_data.h"
 #include "ingot/run/run.h"
-#include "ingot/run/run_data.h"
 #include "ingot/train/generate.h"
 
 namespace ingot {

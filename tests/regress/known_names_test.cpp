@@ -86,7 +86,7 @@ TEST(KnownNames, WhatIngotDoesOtherwiseOrLacksIsSaid) {
       {"num_workers", "did you mean data.workers?"},
       {"prefetch_factor", "did you mean data.prefetch?"},
       {"pin_memory", "always go through pinned memory"},
-      {"early_stopping", "does not stop by validation loss"},
+      {"early_stopping", "eval.patience"},
       {"wandb.project", "ingot export-run RUN --wandb"},
       {"train.lora_r", "lora.rank"},
       {"train.lora_dropout", "have no dropout"},

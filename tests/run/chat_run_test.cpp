@@ -4,7 +4,7 @@
 #include "ingot/core/error.h"
 #include "ingot/data/tokenizer/tokenizer.h"
 #include "ingot/run/chat_session.h"
-#include "ingot/run/run_data.h"
+#include "ingot/run/data/run_data.h"
 #include "tests/run/training_fixture.h"
 
 namespace ingot {

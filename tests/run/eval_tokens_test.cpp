@@ -1,4 +1,4 @@
-#include "ingot/run/eval_tokens.h"
+#include "ingot/run/eval/eval_tokens.h"
 
 #include <gtest/gtest.h>
 
@@ -29,6 +29,12 @@ TEST(AutoEvalTokens, StayTheSameAfterTheFirstEvaluation) {
     EXPECT_EQ(auto_eval_tokens(auto_eval_budget(250 * 1024, steps * 1024)), first) << steps;
   EXPECT_LT(auto_eval_tokens(auto_eval_budget(250 * 1024, 100 * 1024)), first)
       << "an earlier end takes fewer";
+}
+
+TEST(AutoEvalTokens, SeveralTextsShareThem) {
+  EvalBudget several = auto_eval_budget(0, 400'000);
+  several.texts = 3;
+  EXPECT_EQ(auto_eval_tokens(several), 16 * 1024);
 }
 
 TEST(AutoEvalTokens, AreAllWhereAllAreCheap) {

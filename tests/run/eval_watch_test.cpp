@@ -1,4 +1,4 @@
-#include "ingot/run/eval_watch.h"
+#include "ingot/run/eval/eval_watch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

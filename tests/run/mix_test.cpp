@@ -6,8 +6,8 @@
 #include "ingot/core/error.h"
 #include "ingot/data/loader.h"
 #include "ingot/formats/metrics_log.h"
-#include "ingot/run/run_data.h"
-#include "ingot/run/run_eval.h"
+#include "ingot/run/data/run_data.h"
+#include "ingot/run/eval/run_eval.h"
 #include "tests/run/training_fixture.h"
 
 namespace ingot {

@@ -98,7 +98,7 @@ TEST(SimulatedGeneration, SamplesFromTheTrainersWeights) {
   SmallTraining device(small_config(there));
   EXPECT_EQ(sampled(device.trainer, five_prompts(), 6, 2, {.temperature = 0}),
             sampled(host.trainer, five_prompts(), 6, 2, {.temperature = 0}));
-  const Generator::Bytes bytes = Generator::planned_bytes(*device.trainer.layout().model, 2, Device::kCuda);
+  const InferBytes bytes = Generator::planned_bytes(*device.trainer.layout().model, 2, Device::kCuda);
   EXPECT_GT(bytes.device, bytes.host);
 }
 

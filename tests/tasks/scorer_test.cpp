@@ -52,12 +52,14 @@ void expect_losses(ModelConfig config) {
   std::vector<Score> want;
   for (const ScoreRequest& request : requests) want.push_back(expected(small, request));
   for (const int64_t slots : {1, 3, 20}) {
-    Scorer scorer(small.model, small.store, small.region, small.stream, {.slots = slots, .positions = 24});
+    Scorer scorer(small.model, small.store, small.region, small.stream,
+                  scoring_shape(slots, 24, Device::kCpu));
     int64_t last = 0, all = -1;
-    const std::vector<Score> got = scorer.run(requests, [&](int64_t tokens, int64_t total) {
+    const std::vector<Score> got = *scorer.run(requests, [&](int64_t tokens, int64_t total) {
       EXPECT_GE(tokens, last);
       last = tokens;
       all = total;
+      return true;
     });
     EXPECT_EQ(last, all);
     ASSERT_EQ(got.size(), want.size());
@@ -66,6 +68,17 @@ void expect_losses(ModelConfig config) {
       EXPECT_EQ(got[i].is_greedy, want[i].is_greedy) << slots << " slots, request " << i;
     }
   }
+}
+
+TEST(Scorer, EndsWhenItsProgressSaysSo) {
+  ModelConfig config = test::small_llama(1);
+  config.context = 24;
+  test::SmallModel small(config, DType::f32, 1, config.context, 11);
+  const std::vector<ScoreRequest> requests(6, request_of(0, 0, 10, 4, config.vocab));
+  Scorer scorer(small.model, small.store, small.region, small.stream, scoring_shape(1, 24, Device::kCpu));
+  int calls = 0;
+  EXPECT_EQ(scorer.run(requests, [&](int64_t, int64_t) { return ++calls < 2; }), std::nullopt);
+  EXPECT_EQ(calls, 2);
 }
 
 TEST(Scorer, GivesTheLossesOfALlama) { expect_losses(test::small_llama(2)); }

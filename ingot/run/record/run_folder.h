@@ -40,6 +40,9 @@ struct RunSummary {
   std::optional<int64_t> best_step = {};    // of checkpoints/best
   std::optional<double> best_val_loss = {};
   std::vector<MixUse> mix = {};  // empty without data.mix
+  using Figures = std::vector<std::pair<std::string, double>>;
+  Figures val_losses = {};                                  // by the names of further validation texts
+  std::vector<std::pair<std::string, Figures>> tasks = {};  // of eval.tasks
   double wall_s = 0, train_s = 0;
   uint64_t peak_rss_bytes = 0;
   int64_t non_finite_gradients = 0;  // skipped by an 8-bit optimizer since the last start or resume

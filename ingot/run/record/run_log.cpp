@@ -122,10 +122,11 @@ void RunLog::write_fp8(int64_t step, const Fp8State& fp8) {
   write(step, fields, false);
 }
 
-RunLog::Evaluations RunLog::truncate_after(int64_t step) {
+RunLog::Evaluations RunLog::truncate_after(int64_t step, const EvalConfig& eval) {
   metrics_.truncate_after(step);
   params_.truncate_after(step);
   Evaluations left;
+  const std::string loss_key = eval.best_by.empty() ? "val_loss" : "val_loss/" + eval.best_by;
   losses_ = LossCurves{};
   visit_metrics_lines(path_, [&](std::string_view line) {
     const std::optional<double> at = number_in_line(line, "step");
@@ -134,9 +135,12 @@ RunLog::Evaluations RunLog::truncate_after(int64_t step) {
     const std::optional<double> loss = number_in_line(line, "val_loss");
     if (!loss) return;
     losses_.validation.add(*at, *loss);
-    left.best_loss = std::min(left.best_loss, *loss);
     left.last_step = static_cast<int64_t>(*at);
-    left.losses[left.last_step] = *loss;
+    const std::optional<double> judged = number_in_line(line, loss_key);
+    if (!judged) return;
+    left.best_loss = std::min(left.best_loss, *judged);
+    left.lowest.add(left.last_step, *judged, eval.every);
+    left.losses[left.last_step] = *judged;
   });
   return left;
 }

@@ -27,6 +27,7 @@
 #include "ingot/formats/tensorboard.h"
 #include "ingot/nn/fp8_state.h"
 #include "ingot/optim/optimizer.h"
+#include "ingot/run/record/lowest_loss.h"
 #include "ingot/run/record/patient_log.h"
 #include "ingot/run/record/run_folder.h"
 
@@ -67,11 +68,13 @@ class RunLog {
   // A summary of the evaluations in the log.
   struct Evaluations {
     double best_loss = std::numeric_limits<double>::infinity();
+    LowestLoss lowest;
     int64_t last_step = -1;            // -1 if there is none
     std::map<int64_t, double> losses;  // by step
   };
-  // Removes what was written about later steps. Returns the remaining evaluations.
-  Evaluations truncate_after(int64_t step);
+  // Removes what was written about later steps. Returns the remaining evaluations, with the losses of the
+  // text that eval.best_by names.
+  Evaluations truncate_after(int64_t step, const EvalConfig& eval);
   // Flushes to the disk. Throws a kDisk error while lines that cannot be written wait in memory.
   void sync() {
     metrics_.sync();

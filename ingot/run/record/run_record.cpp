@@ -153,6 +153,9 @@ void RunRecord::write(const RunSummary& run) const {
                            {"train_tokens", use.train_tokens},
                            {"epochs", use.epochs},
                            {"val_loss", number_or_null(use.val_loss)}});
+  for (const auto& [name, loss] : run.val_losses) json["val_losses"][name] = number_or_null(loss);
+  for (const auto& [task, figures] : run.tasks)
+    for (const auto& [name, value] : figures) json["tasks"][task][name] = number_or_null(value);
   json["wall_s"] = number_or_null(run.wall_s);
   json["train_s"] = number_or_null(run.train_s);
   json["product_peak_gflops"] = number_or_null(run.product_peak_gflops);

@@ -94,6 +94,14 @@ LinePlot phases_plot(const MetricsStore& log) {
   return plot;
 }
 
+// Returns the names behind KEY/ of the log's fields.
+std::vector<std::string> names_below(const MetricsStore& log, const std::string& key) {
+  std::vector<std::string> names;
+  for (const auto& [field, series] : log.series())
+    if (field.starts_with(key + "/")) names.push_back(field.substr(key.size() + 1));
+  return names;
+}
+
 // Returns the name of the parameter of a line of params.jsonl, as JSON writes it.
 std::string_view param_of(std::string_view line) {
   constexpr std::string_view kKey = "\"param\":\"";
@@ -125,7 +133,8 @@ std::vector<std::string> shown_params(const fs::path& params) {
   return names;
 }
 
-LinePlot params_plot(const MetricsStore& log, const std::vector<std::string>& names, const char* title,
+// Plots the fields KEY/NAME.
+LinePlot family_plot(const MetricsStore& log, const std::vector<std::string>& names, const char* title,
                      const char* key, bool is_log) {
   LinePlot plot;
   plot.title = title;
@@ -144,9 +153,9 @@ std::vector<LinePlot> params_curves(const fs::path& params) {
   visit_metrics_lines(params, [&](std::string_view line) {
     if (std::ranges::find(names, param_of(line)) != names.end()) log.add(line);
   });
-  return {params_plot(log, names, "Gradient norm by parameter, before clipping", "grad_norm", true),
-          params_plot(log, names, "Update / weight", "update_ratio", true),
-          params_plot(log, names, "Weight norm", "weight_norm", false)};
+  return {family_plot(log, names, "Gradient norm by parameter, before clipping", "grad_norm", true),
+          family_plot(log, names, "Update / weight", "update_ratio", true),
+          family_plot(log, names, "Weight norm", "weight_norm", false)};
 }
 
 // Plots the loss of the checked tokens in f32, and the training path's loss of the same tokens.
@@ -169,6 +178,10 @@ std::vector<LinePlot> run_curves(const MetricsStore& log) {
                                   plain_plot(log, "Top-1", "top1", "fraction of tokens", false),
                                   plain_plot(log, "Gradient norm", "grad_norm", "before clipping", true),
                                   plain_plot(log, "Learning rate", "lr", "", false)};
+  for (const auto& [key, title] :
+       {std::pair("val_loss", "Loss of each validation text"), std::pair("task", "Tasks")})
+    if (const auto names = names_below(log, key); !names.empty())
+      curves.push_back(family_plot(log, names, title, key, false));
   if (log.find("raw_ce_fp32")) curves.push_back(checked_loss_plot(log));
   if (varies(log, "momentum")) curves.push_back(plain_plot(log, "Momentum", "momentum", "", false));
   if (varies(log, "step_tokens"))

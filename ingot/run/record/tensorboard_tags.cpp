@@ -31,6 +31,7 @@ std::string tensorboard_tag(std::string_view field) {
   const std::string name(field);
   if (field.starts_with("val_")) return plain_tag("val/" + name.substr(4));
   if (field.starts_with("ms_")) return plain_tag("time/" + name.substr(3) + "_ms");
+  if (field.starts_with("task/")) return plain_tag(name);
   if (field == "rss_bytes") return "memory/rss_bytes";
   if (field.starts_with("bytes_")) return plain_tag("memory/" + name.substr(6) + "_bytes");
   return plain_tag((is_time(field) ? "time/" : "train/") + name);

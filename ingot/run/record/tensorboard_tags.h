@@ -12,7 +12,7 @@
 namespace ingot {
 
 // "loss" -> train/loss, "val_loss" -> val/loss, "ms_forward" -> time/forward_ms, "bytes_gradients" ->
-// memory/gradients_bytes. Characters that TensorBoard does not accept become underscores.
+// memory/gradients_bytes; "task/..." stays. Characters that TensorBoard does not accept become underscores.
 std::string tensorboard_tag(std::string_view field);
 // "grad_norm" of "head.weight" -> params/grad_norm/head.weight
 std::string tensorboard_param_tag(std::string_view field, std::string_view param);

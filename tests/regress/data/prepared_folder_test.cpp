@@ -18,7 +18,7 @@
 #include "ingot/data/prepare.h"
 #include "ingot/data/token_source_text.h"
 #include "ingot/formats/shard.h"
-#include "ingot/run/run_data.h"
+#include "ingot/run/data/run_data.h"
 
 namespace ingot {
 namespace {

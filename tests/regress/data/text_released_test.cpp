@@ -8,7 +8,7 @@
 #include <string>
 
 #include "ingot/data/builtin_corpus.h"
-#include "ingot/run/run_data.h"
+#include "ingot/run/data/run_data.h"
 #include "tests/regress/run_program.h"
 
 namespace ingot {

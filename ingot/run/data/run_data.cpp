@@ -1,4 +1,4 @@
-#include "ingot/run/run_data.h"
+#include "ingot/run/data/run_data.h"
 
 #include <malloc.h>
 #include <xxhash.h>
@@ -12,6 +12,7 @@
 #include "ingot/data/document_stats.h"
 #include "ingot/data/token_source_shards.h"
 #include "ingot/data/token_source_text.h"
+#include "ingot/run/data/load_stream.h"
 
 namespace ingot {
 namespace fs = std::filesystem;
@@ -122,10 +123,6 @@ RunData load_shards(const DataConfig& config, const std::optional<std::string>& 
   }
   data.warning = leak_between(data.train, data.val);
   return data;
-}
-
-bool are_equal(const Tokenizer& a, const Tokenizer& b) {
-  return a.vocab_size() == b.vocab_size() && a.to_json() == b.to_json();
 }
 
 void check_tokenizer(const DataConfig& config, const std::optional<std::string>& tokenizer_json,
@@ -374,6 +371,11 @@ RunData load_run_data(const DataConfig& config, const std::optional<std::string>
   const TokenSource::TokenBytes bytes = token_bytes(*data.tokenizer);
   data.val.set_token_bytes(bytes);
   for (MixSource& source : data.mix) source.val.set_token_bytes(bytes);
+  const ChatFormat format = chat_format(config, *data.tokenizer, chat);
+  for (const std::string& entry : config.val_sets) {
+    const auto [name, path] = named_text(entry);
+    data.sets.push_back({name, load_stream({path}, config.text_field, *data.tokenizer, progress, &format)});
+  }
   data.summary =
       fmt::format("train {}{} tokens; validation {}{} tokens; vocabulary {}", megabytes(data.train),
                   data.train.tokens(), megabytes(data.val), data.val.tokens(), data.tokenizer->vocab_size()) +
@@ -405,45 +407,6 @@ RunInputs hashes_of(const RunData& data) {
           .tokenizer_hash = XXH3_64bits(tokenizer.data(), tokenizer.size()),
           .train_tokens = data.train.tokens(),
           .val_tokens = data.val.tokens()};
-}
-
-namespace {
-
-TokenSource open_stream(const std::vector<std::string>& specs, const std::string& text_field,
-                        const Tokenizer& tokenizer, const CorpusProgress& progress,
-                        const ChatFormat* format) {
-  if (const std::optional<fs::path> folder = prepared_folder(specs)) {
-    const Dataset dataset = read_dataset(*folder);
-    if (!are_equal(*open_dataset_tokenizer(*folder, dataset), tokenizer))
-      fail(ErrorKind::kData,
-           "{}: was prepared with another tokenizer than this model's; give the text, or prepare it with "
-           "--tokenizer "
-           "and the model's folder",
-           folder->string());
-    if (dataset.val.tokens == 0)
-      fail(ErrorKind::kData, "{}: has no validation part; name shards, e.g. {}/train_*.bin", folder->string(),
-           folder->string());
-    return open_dataset_part(*folder, dataset.val, tokenizer);
-  }
-  if (format && !names_shards(specs) && names_chat(specs, text_field))
-    return pack(read_chats(specs, *format).conversations, format->context, tokenizer.vocab_size());
-  if (!names_shards(specs)) {
-    const StreamedCorpus corpus(specs, 0, text_field, in_phase(progress, "reading"));
-    return tokenize(corpus, tokenizer, {}, in_phase(progress, "tokenizing")).train.tokens;
-  }
-  TokenSource source = open_shards(specs, tokenizer.end_of_text());
-  source.set_text_bytes(count_text_bytes(source, tokenizer));
-  return source;
-}
-
-}  // namespace
-
-TokenSource load_stream(const std::vector<std::string>& specs, const std::string& text_field,
-                        const Tokenizer& tokenizer, const CorpusProgress& progress,
-                        const ChatFormat* format) {
-  TokenSource source = open_stream(specs, text_field, tokenizer, progress, format);
-  source.set_token_bytes(token_bytes(tokenizer));
-  return source;
 }
 
 }  // namespace ingot

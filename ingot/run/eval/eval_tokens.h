@@ -17,13 +17,14 @@ struct EvalBudget {
   int64_t trained_tokens = 0;  // so far; a run that is stopped early evaluates on fewer tokens
   double flops_per_token = 0;  // FLOPs of a training step (ModelConfig::flops_per_token)
   int64_t batch_tokens = 1;    // per global batch; an evaluation takes whole batches, at least one
-  int64_t text_tokens = 0;     // predicted tokens of the whole validation text
+  int64_t text_tokens = 0;     // predicted tokens of the whole validation text, of several the longest
+  int64_t texts = 1;           // each of them takes as many tokens
 };
 
 // Number of FLOPs that an evaluation may always cost: about a second on a processor core.
 inline constexpr double kFreeEvalFlops = 5e10;
 
-// Returns the tokens of the evaluation, a multiple of batch_tokens; 0 means the whole text.
+// Returns the tokens that are evaluated of each text, a multiple of batch_tokens; 0 means the whole text.
 int64_t auto_eval_tokens(const EvalBudget& budget);
 
 }  // namespace ingot

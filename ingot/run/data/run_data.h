@@ -27,10 +27,17 @@ struct MixSource {
   TokenSource val = {};    // empty if data.val names the validation text
 };
 
+// A further validation text (data.val_sets).
+struct ValidationSet {
+  std::string name;
+  TokenSource tokens;
+};
+
 struct RunData {
   std::unique_ptr<Tokenizer> tokenizer;
   TokenSource train, val;           // a mixture has its sources one behind the other
   std::vector<MixSource> mix = {};  // empty without data.mix
+  std::vector<ValidationSet> sets = {};
   Documents val_documents;  // for comparison with compressors; empty for shards, and above kYardstickBytes
   std::string chats = {};   // summary_of() the chat data; "" without
   std::string warning;      // validation documents that are also trained on; "" if they are under 1 %
@@ -56,12 +63,5 @@ RunData load_run_data(const DataConfig& config, const std::optional<std::string>
 
 // Returns the order in which a run takes its windows.
 Sampler sampler_of(const RunConfig& config, const RunData& data);
-
-// Opens text files, token shards, the validation tokens of a prepared folder, or chat data as one stream, for
-// evaluation. Throws a kData error if the folder was prepared with another tokenizer. `format` packs chat
-// data; without, they are read as text.
-TokenSource load_stream(const std::vector<std::string>& specs, const std::string& text_field,
-                        const Tokenizer& tokenizer, const CorpusProgress& progress = {},
-                        const ChatFormat* format = nullptr);
 
 }  // namespace ingot

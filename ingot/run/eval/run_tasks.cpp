@@ -1,0 +1,34 @@
+#include "ingot/run/eval/run_tasks.h"
+
+#include <memory>
+
+namespace ingot {
+
+std::vector<std::pair<std::string, double>> figures_of(const TaskResult& task) {
+  std::vector<std::pair<std::string, double>> figures = {{"acc", task.acc.value}};
+  if (task.acc_norm) figures.emplace_back("acc_norm", task.acc_norm->value);
+  if (task.centered) figures.emplace_back("centered", *task.centered);
+  if (task.perplexity) figures.emplace_back("perplexity", *task.perplexity);
+  return figures;
+}
+
+RunTasks::RunTasks(const RunConfig& config, const Tokenizer& tokenizer,
+                   const std::function<void(const std::string&)>& warn)
+    : tasks_(config.eval.tasks, {}, config.eval.task_questions), is_empty_(config.eval.tasks.empty()) {
+  if (is_empty_) return;
+  const TaskEncoder encoder(tokenizer, TaskEncoder::starts_of(tokenizer, tokenizer.to_json()),
+                            config.model.context, config.model.vocab);
+  tasks_.encode(encoder, warn);
+}
+
+std::vector<TaskResult> RunTasks::score(Trainer& trainer, const Scorer::Progress& progress) const {
+  Layout& layout = trainer.layout();
+  const std::unique_ptr<AveragedWeights> averaged = trainer.average_weights();
+  Scorer scorer(*layout.model, trainer.params(), *layout.region, *layout.stream,
+                tasks_.shape(EvalConfig::kTaskSlots, layout.stream->device),
+                [&](LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
+                    const Tensor& logits) { layout.executor->infer(ctx, batch, caches, logits); });
+  return tasks_.score(scorer, progress);
+}
+
+}  // namespace ingot
