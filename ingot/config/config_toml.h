@@ -1,7 +1,7 @@
 // Reads presets, files and --set into a RunConfig, and writes the resolved config.toml.
 //
-// Precedence: defaults < preset < file < environment (config_environment.h) < --set. Invalid input is a kUsage
-// error that names the place, the rule, and the nearest valid value or key:
+// Precedence: defaults < preset < file < environment (config_environment.h) < --set. Invalid input is a
+// kUsage error that names the place, the rule, and the nearest valid value or key:
 //   "run.toml:12: optimizer.lrr: unknown key; did you mean optimizer.lr?"
 //   "--set: train.steps must be a whole number, at least 1, got "many""
 #pragma once

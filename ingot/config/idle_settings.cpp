@@ -33,7 +33,8 @@ std::string why_idle(const ConfigKey& key, double value, DType compute) {
   if (ends_with(".lr") && size < kSmallestRate) return ": a step changes no weight";
   if (key.name == "optimizer.grad_clip" && size < kSmallestClip)
     return ": the clipped gradients are nearly 0";
-  if ((ends_with(".eps") || ends_with("_eps")) && size > kLargestEps) return ": what is divided by it is nearly 0";
+  if ((ends_with(".eps") || ends_with("_eps")) && size > kLargestEps)
+    return ": what is divided by it is nearly 0";
   if (key.name.starts_with("precision.loss_scale") && compute == DType::f16 && !ends_with("interval") &&
       size < kSmallestScale)
     return ": gradients in f16 become 0";

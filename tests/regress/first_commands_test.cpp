@@ -84,7 +84,7 @@ TEST_F(FirstCommands, WordsThatCannotBeMeantAreNamedWithTheFix) {
       {"generate runs/x Once", "a prompt stands after --prompt"},
       {"sweep tiny-llama", "--vary KEY=VALUES is required: The values of a key: KEY=a,b,c"},
       {"train tiny-llama --data t.txt --set model.heads=3", "ingot: --set: model.kv_heads must divide"},
-      {"train tiny-llama --early-stopping", "does not stop by validation loss; checkpoint.best"},
+      {"train tiny-llama --early-stopping", "did you mean --set eval.patience=VALUE?"},
   };
   for (const auto& [arguments, message] : cases) {
     EXPECT_EQ(run_first(arguments), 2) << arguments << "\n" << said_;

@@ -39,7 +39,6 @@ TEST(IdleSettings, NoPresetHasAny) {
     ConfigBuilder builder;
     builder.add_source(std::string(preset.name));
     builder.add_override("train.steps=1000000");
-    builder.add_override("schedule.warmup_steps=2000");
     EXPECT_THAT(idle_settings(builder.build()), IsEmpty()) << preset.name;
   }
 }
