@@ -69,12 +69,13 @@ InferBytes InferEngine::planned_bytes(const Transformer& model, const InferShape
 }
 
 InferEngine::InferEngine(const Transformer& model, ParamStore& params, Region& region, Stream& stream,
-                         InferShape shape, Transformer::Infer infer)
+                         const InferShape& shape, Transformer::Infer infer)
     : model_(model),
       params_(params),
       region_(region),
       stream_(stream),
       shape_(shape),
+      has_graphs_(shape.has_graphs && !infer),
       infer_(infer ? std::move(infer) : model.bound_infer()),
       arenas_(allocate(model, shape, stream.device)),
       caches_(model.make_caches(arenas_.caches, shape.slots, shape.positions)),
@@ -100,7 +101,7 @@ void InferEngine::run(std::vector<InferSegment> segments, std::span<const int32_
 void InferEngine::run_on_device(LayerContext& ctx, const InferBatch& batch, const Tensor& logits) {
   if constexpr (kHasCuda) {
     const bool has_graph =
-        shape_.has_graphs && batch.is_all_singles() && batch.outputs_count() == batch.tokens_count();
+        has_graphs_ && batch.is_all_singles() && batch.outputs_count() == batch.tokens_count();
     if (has_graph && !graphs_.try_emplace(batch.rows()).second) {
       Captured& captured = graphs_[batch.rows()];
       const auto pass = [&] { infer_(ctx, batch, caches_, logits); };

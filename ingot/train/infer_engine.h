@@ -40,8 +40,8 @@ class InferEngine {
   // Borrows the first four arguments and allocates memory on the stream's device. infer: computes the logits;
   // by default the model does. With that of an Executor, all ranks get the same logits, and there are no
   // graphs. REQUIRES: on a CUDA device bring_to_device was called and the weights are there.
-  InferEngine(const Transformer& model, ParamStore& params, Region& region, Stream& stream, InferShape shape,
-              Transformer::Infer infer = {});
+  InferEngine(const Transformer& model, ParamStore& params, Region& region, Stream& stream,
+              const InferShape& shape, Transformer::Infer infer = {});
 
   // Returns what an InferEngine takes; a model without weights is enough.
   static InferBytes planned_bytes(const Transformer& model, const InferShape& shape, Device device);
@@ -75,6 +75,7 @@ class InferEngine {
   Region& region_;
   Stream& stream_;
   InferShape shape_;
+  bool has_graphs_;
   Transformer::Infer infer_;
   Arenas arenas_;
   std::vector<KvCache> caches_;

@@ -89,15 +89,18 @@ TEST(SimulatedGeneration, GivesTheTokensOfTheCpuBesideAPromptThatWaits) {
                            {.temperature = 0}, 5, 3);
 }
 
-// A trainer on the device samples from its own weights, with the memory that its plan says.
+// A trainer on the device samples from its own weights, with the memory that its plan says, and without
+// graphs, because an executor's messages between ranks are not a part of them.
 TEST(SimulatedGeneration, SamplesFromTheTrainersWeights) {
   const std::vector<std::string> keys = keys_of({"", {}});
   SmallTraining host(small_config(keys));
   std::vector<std::string> there = keys;
   there.emplace_back("train.device=cuda");
   SmallTraining device(small_config(there));
+  const int64_t launches = simulated_cuda::graph_launches();
   EXPECT_EQ(sampled(device.trainer, five_prompts(), 6, 2, {.temperature = 0}),
             sampled(host.trainer, five_prompts(), 6, 2, {.temperature = 0}));
+  EXPECT_EQ(simulated_cuda::graph_launches(), launches);
   const InferBytes bytes = Generator::planned_bytes(*device.trainer.layout().model, 2, Device::kCuda);
   EXPECT_GT(bytes.device, bytes.host);
 }
