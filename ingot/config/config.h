@@ -89,8 +89,8 @@ struct EvalConfig {
   // The text whose loss decides which checkpoint is the best: a name of data.val_sets, or a source of a
   // mixture; empty: the validation text.
   std::string best_by = {};
-  std::vector<std::string> tasks = {};  // files of questions that each evaluation asks (tasks/)
-  int64_t task_questions = 500;         // of each task the first ones; 0: all
+  std::vector<std::string> tasks = {};  // files of questions that each evaluation asks
+  int64_t task_questions = 500;         // each evaluation asks the first ones of a task; 0: all
   int64_t patience = 0;  // evaluations without a lower loss of best_by that end the run; 0: never
 };
 

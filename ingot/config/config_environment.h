@@ -7,7 +7,7 @@ namespace ingot {
 
 // Adds INGOT_TRAIN_DEVICE, INGOT_TRAIN_THREADS, INGOT_DATA_WORKERS and INGOT_DATA_PREFETCH as if --set had
 // named their keys. Throws a kUsage error for a variable that names another key (INGOT_TRAIN_STEPS), because
-// what a run computes is not to depend on its environment; other variables are ignored.
+// the environment must not change the result of a run. Other variables are ignored.
 void add_environment(ConfigBuilder& builder);
 
 }  // namespace ingot

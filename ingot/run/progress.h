@@ -31,7 +31,7 @@ struct Progress {
   // The last evaluation and sample. A step of -1 stands for none since the state was restored.
   int64_t eval_step = -1, sample_step = -1;
   std::optional<RunEval> eval = {};
-  double best_loss = std::numeric_limits<double>::infinity();  // of all evaluations, of eval.best_by's text
+  double best_loss = std::numeric_limits<double>::infinity();  // the lowest so far
   LowestLoss lowest = {};
   bool is_eval_missing = false;  // the run was interrupted in the evaluation of the step that it resumes
 

@@ -14,9 +14,7 @@ std::string run_samples(const RunConfig& config, Trainer& trainer, const Tokeniz
   const SamplesConfig& options = config.sample;
   Layout& layout = trainer.layout();
   Transformer::Infer infer;  // With it, the generator takes no CUDA graphs.
-  if (trainer.params().is_sharded() || !config.train.has_graph)
-    infer = [&](LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
-                const Tensor& logits) { layout.executor->infer(ctx, batch, caches, logits); };
+  if (trainer.params().is_sharded() || !config.train.has_graph) infer = layout.executor->bound_infer();
   Generator generator(*layout.model, trainer.params(), *layout.region, *layout.stream, options.slots(),
                       std::move(infer));
   TextRequest request{.prompts = {},

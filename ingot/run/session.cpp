@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -225,7 +226,8 @@ void Session::write_summary(const std::string& status, const std::string& error,
     summary.val_loss = eval.loss;
     summary.val_bits_per_byte = eval.bits_per_byte;
     summary.eval_tokens = eval.tokens;
-    summary.val_losses = progress_.eval->losses;
+    const auto sets = std::span(progress_.eval->losses).last(setup_.data.sets.size());
+    summary.val_losses.assign(sets.begin(), sets.end());
     for (const TaskResult& task : progress_.eval->tasks)
       summary.tasks.emplace_back(task.name, figures_of(task));
   }
@@ -318,15 +320,15 @@ TrainOutcome Session::finish(TrainOutcome::Status status) {
   services_.begin_phase(TimeLimit::Phase::kEnd);
   reporter_.report_bubble();
   const std::string& best_by = setup_.config.eval.best_by;
+  const std::string of_text = best_by.empty() ? "" : " of " + best_by;
   if (status == kCompleted && !is_finished())
-    setup_.console.line(
-        fmt::format("the run ends after step {}: in {} evaluations the loss{} was not below {:.4f} "
-                    "(eval.patience)",
-                    services_.steps_done(), progress_.lowest.evaluations_since,
-                    best_by.empty() ? "" : " of " + best_by, progress_.lowest.loss));
+    setup_.console.line(fmt::format(
+        "the run ends after step {}: in {} evaluations the loss{} was not below {:.4f} "
+        "(eval.patience)",
+        services_.steps_done(), progress_.lowest.evaluations_since, of_text, progress_.lowest.loss));
   if (const BestCheckpoint& best = saver_.saved().best; best.step >= 0)
     setup_.console.line(fmt::format("best checkpoint: step {}, validation loss{} {:.4f}, in {}", best.step,
-                                    best_by.empty() ? "" : " of " + best_by, best.val_loss,
+                                    of_text, best.val_loss,
                                     (setup_.folder.checkpoints() / kBestName).string()));
   write_summary(name(status));
   if (status == kCompleted) services_.log.write_completed();

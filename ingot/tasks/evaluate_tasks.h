@@ -17,7 +17,7 @@ struct TaskOptions {
   ShotOptions shots;
   ServedOptions model = {};
   int64_t batch_size = 8;          // records at the same time
-  Scorer::Progress progress = {};  // of all tasks
+  Scorer::Progress progress = {};  // counts the tokens of all tasks
 };
 
 struct TaskResults {

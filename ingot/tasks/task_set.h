@@ -24,7 +24,7 @@ struct Mean {
 struct RecordScores {
   int64_t line = 0;
   size_t answer = 0;
-  std::vector<Score> scores;  // of the options, in order
+  std::vector<Score> scores;  // one per option, in order
 };
 
 struct TaskResult {
@@ -45,6 +45,7 @@ class TaskSet {
   // each task the first ones; 0 means all. kUsage error if two files have the same name without extension.
   TaskSet(std::span<const std::string> files, const ShotOptions& shots, int64_t most_records = 0);
 
+  bool is_empty() const { return tasks_.empty(); }
   // Makes the requests of all records for a model of so many positions. Passes on a warning of each task
   // whose prompts do not fit and lose their beginning, as in lm-evaluation-harness.
   void encode(const TaskEncoder& encoder, const std::function<void(const std::string&)>& warn);

@@ -67,6 +67,10 @@ class Executor {
   // Same as Transformer::infer; every rank gets the logits.
   virtual void infer(LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
                      const Tensor& logits) = 0;
+  Transformer::Infer bound_infer() {
+    return [this](LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
+                  const Tensor& logits) { infer(ctx, batch, caches, logits); };
+  }
 
   // Makes the times of the step in a slot those of pipeline(). REQUIRES: the stream has passed the step.
   virtual void report(size_t /*slot*/) {}

@@ -21,8 +21,7 @@ inline std::vector<std::vector<TokenId>> sampled(Trainer& trainer, std::span<con
                                                  int64_t tokens, int64_t slots, const SampleConfig& config) {
   Layout& layout = trainer.layout();
   Generator generator(*layout.model, trainer.params(), *layout.region, *layout.stream, slots,
-                      [&](LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
-                          const Tensor& logits) { layout.executor->infer(ctx, batch, caches, logits); });
+                      layout.executor->bound_infer());
   generator.limit_ids(61);
   std::vector<std::vector<TokenId>> all(prompts.size());
   generator.run(prompts, tokens, config, {}, [&](size_t prompt, TokenId id) {

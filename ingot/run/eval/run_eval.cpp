@@ -10,7 +10,7 @@ namespace {
 
 // A text that an evaluation reads.
 struct EvalPart {
-  std::string name;  // empty: its loss has no curve of its own
+  std::string name;  // empty for the validation text of a run without a mixture
   const TokenSource* text = nullptr;
   double share = 1;           // in the loss of the run; a further validation text has none
   int64_t wanted_tokens = 0;  // 0 means all
@@ -62,12 +62,15 @@ RunEval evaluate_run(const RunData& data, int64_t max_tokens, const EvaluateStre
       return goes_on(done + tokens, parts.size() == 1 ? all : std::max(planned, done + tokens));
     };
     const EvalResult one = evaluate(*part.text, part.wanted_tokens, progress);
-    if (!part.name.empty()) sum.losses.emplace_back(part.name, one.loss);
     done += one.tokens;
     sum.result.is_complete = one.is_complete;
     if (!one.is_complete) return sum;
-    if (part.share == 1) sum.result = one;
-    if (part.share == 0 || part.share == 1) continue;
+    if (part.name.empty()) {
+      sum.result = one;
+      continue;
+    }
+    sum.losses.emplace_back(part.name, one.loss);
+    if (part.share == 0) continue;
     sum.result.loss += part.share * one.loss;
     sum.result.top1 += part.share * one.top1;
     sum.result.tokens += one.tokens;

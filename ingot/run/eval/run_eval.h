@@ -19,9 +19,8 @@ namespace ingot {
 // data.val_sets do not count in it.
 struct RunEval {
   EvalResult result;
-  std::vector<std::pair<std::string, double>> losses;  // by name, of each source of a mixture and of each set
-
-  std::vector<TaskResult> tasks = {};  // of eval.tasks
+  std::vector<std::pair<std::string, double>> losses;  // with the names of the sources, then of the sets
+  std::vector<TaskResult> tasks = {};                  // the results of eval.tasks
 
   // Returns the loss of the text that eval.best_by names; of "" the result's.
   double loss_of(const std::string& name) const;

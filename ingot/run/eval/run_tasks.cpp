@@ -14,8 +14,8 @@ std::vector<std::pair<std::string, double>> figures_of(const TaskResult& task) {
 
 RunTasks::RunTasks(const RunConfig& config, const Tokenizer& tokenizer,
                    const std::function<void(const std::string&)>& warn)
-    : tasks_(config.eval.tasks, {}, config.eval.task_questions), is_empty_(config.eval.tasks.empty()) {
-  if (is_empty_) return;
+    : tasks_(config.eval.tasks, {}, config.eval.task_questions) {
+  if (is_empty()) return;
   const TaskEncoder encoder(tokenizer, TaskEncoder::starts_of(tokenizer, tokenizer.to_json()),
                             config.model.context, config.model.vocab);
   tasks_.encode(encoder, warn);
@@ -25,9 +25,7 @@ std::vector<TaskResult> RunTasks::score(Trainer& trainer, const Scorer::Progress
   Layout& layout = trainer.layout();
   const std::unique_ptr<AveragedWeights> averaged = trainer.average_weights();
   Scorer scorer(*layout.model, trainer.params(), *layout.region, *layout.stream,
-                tasks_.shape(EvalConfig::kTaskSlots, layout.stream->device),
-                [&](LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
-                    const Tensor& logits) { layout.executor->infer(ctx, batch, caches, logits); });
+                tasks_.shape(EvalConfig::kTaskSlots, layout.stream->device), layout.executor->bound_infer());
   return tasks_.score(scorer, progress);
 }
 

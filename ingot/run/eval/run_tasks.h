@@ -23,14 +23,13 @@ class RunTasks {
   RunTasks(const RunConfig& config, const Tokenizer& tokenizer,
            const std::function<void(const std::string&)>& warn);
 
-  bool is_empty() const { return is_empty_; }
+  bool is_empty() const { return tasks_.is_empty(); }
   // Returns the results of all tasks; none if `progress` ended the scoring. All ranks call it alike, and all
   // score the same questions. With optimizer.ema they ask the moving averages of the weights.
   std::vector<TaskResult> score(Trainer& trainer, const Scorer::Progress& progress) const;
 
  private:
   TaskSet tasks_;
-  bool is_empty_;
 };
 
 }  // namespace ingot

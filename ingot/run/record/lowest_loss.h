@@ -10,8 +10,8 @@ namespace ingot {
 
 struct LowestLoss {
   double loss = std::numeric_limits<double>::infinity();
-  int64_t evaluations_since = 0;  // that were not lower
-  int64_t step = -1;              // of the last evaluation
+  int64_t evaluations_since = 0;  // evaluations after it
+  int64_t step = -1;              // the last evaluation's step
 
   // Adds the evaluation after `at` steps. A resumed run may repeat the last one, which counts once.
   void add(int64_t at, double next, int64_t every) {

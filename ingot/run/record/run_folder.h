@@ -41,8 +41,8 @@ struct RunSummary {
   std::optional<double> best_val_loss = {};
   std::vector<MixUse> mix = {};  // empty without data.mix
   using Figures = std::vector<std::pair<std::string, double>>;
-  Figures val_losses = {};                                  // by the names of further validation texts
-  std::vector<std::pair<std::string, Figures>> tasks = {};  // of eval.tasks
+  Figures val_losses = {};                                  // by the names of data.val_sets
+  std::vector<std::pair<std::string, Figures>> tasks = {};  // the figures of each task by their names
   double wall_s = 0, train_s = 0;
   uint64_t peak_rss_bytes = 0;
   int64_t non_finite_gradients = 0;  // skipped by an 8-bit optimizer since the last start or resume
