@@ -69,12 +69,21 @@ void take_model(ConfigBuilder& builder, const Start& start) {
   if (builder.set_by_user("data.tokenizer").empty()) config.data.tokenizer = start.tokenizer;
 }
 
-Start start_of(const ConfigBuilder& builder, RunConfig& config) {
+// Reads the folder; an error names the key, because the folder's name alone may mean nothing to the reader.
+ModelFolder read_start_folder(const std::string& path) {
   const auto report = [](const fs::path& checkpoint, const std::string& what) {
     fmt::print(stderr, "{}\n",
                visible_text(fmt::format("warning: {}: {}; passed over", checkpoint.string(), what)));
   };
-  const ModelFolder folder = read_model_folder(config.train.init_from, report);
+  try {
+    return read_model_folder(path, report);
+  } catch (const Error& error) {
+    throw Error(fmt::format("train.init_from: {}", error.what()), error.kind());
+  }
+}
+
+Start start_of(const ConfigBuilder& builder, const RunConfig& config) {
+  const ModelFolder folder = read_start_folder(config.train.init_from);
   const fs::path tokenizer = folder.path / "tokenizer.json";
   if (builder.set_by_user("data.tokenizer").empty() && !path_exists(tokenizer))
     fail(ErrorKind::kData,
