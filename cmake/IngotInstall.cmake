@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ingot)
 install(TARGETS ingot_options ingot_core ingot_comm ingot_ops ingot_nn ingot_optim ingot_formats ingot_data ingot_console
-        ingot_config ingot_train ingot_parallel ingot_memory ingot_plan ingot_checkpoint ingot_tasks ingot_run ingot_sweep ingot_profile
+        ingot_config ingot_infer ingot_train ingot_parallel ingot_memory ingot_plan ingot_checkpoint ingot_tasks ingot_run ingot_sweep ingot_profile
         EXPORT ingot_targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
 install(TARGETS ingot RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT ingot)
 if(NOT CMAKE_CROSSCOMPILING)

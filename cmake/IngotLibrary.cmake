@@ -45,7 +45,7 @@ set(INGOT_KERNEL_CALLERS
     ingot/parallel/stage_clock.cpp
     ingot/profile/bench_step.cpp
     ingot/run/peak.cpp
-    ingot/train/infer_engine.cpp
+    ingot/infer/infer_engine.cpp
     ingot/train/pass_runner.cpp
     ingot/train/step_results.cpp
     ingot/train/trainer_step.cpp)

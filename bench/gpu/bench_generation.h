@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "bench/gpu/device_timer.h"
+#include "ingot/infer/generate.h"
 #include "ingot/nn/device_weights.h"
 #include "ingot/ops/kv_cache.h"
-#include "ingot/train/generate.h"
 
 namespace ingot {
 

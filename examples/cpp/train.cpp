@@ -6,9 +6,9 @@
 #include "ingot/checkpoint/checkpoint.h"
 #include "ingot/config/config_toml.h"
 #include "ingot/config/run_plan.h"
+#include "ingot/infer/generate.h"
 #include "ingot/parallel/parallelize.h"
 #include "ingot/run/data/run_data.h"
-#include "ingot/train/generate.h"
 #include "ingot/train/trainer.h"
 
 using namespace ingot;

@@ -15,8 +15,8 @@
 #include "ingot/data/tokenizer/tokenizer.h"
 #include "ingot/formats/compressed.h"
 #include "ingot/formats/shard.h"
+#include "ingot/infer/generate.h"
 #include "ingot/parallel/parallelize.h"
-#include "ingot/train/generate.h"
 #include "ingot/train/trainer.h"
 
 namespace ingot {

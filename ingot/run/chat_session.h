@@ -13,8 +13,8 @@
 
 #include "ingot/checkpoint/served_model.h"
 #include "ingot/data/chat/chat_template.h"
+#include "ingot/infer/generate.h"
 #include "ingot/ops/sample.h"
-#include "ingot/train/generate.h"
 
 namespace ingot {
 

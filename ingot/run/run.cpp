@@ -7,11 +7,11 @@
 #include "ingot/checkpoint/served_model.h"
 #include "ingot/config/config_toml.h"
 #include "ingot/core/file.h"
+#include "ingot/infer/generate.h"
 #include "ingot/memory/memory_check.h"
 #include "ingot/nn/int8_weights.h"
 #include "ingot/run/data/load_stream.h"
 #include "ingot/run/trained_text.h"
-#include "ingot/train/generate.h"
 #include "ingot/train/local_executor.h"
 #include "ingot/train/recompute_choice.h"
 

@@ -16,9 +16,9 @@
 #include "ingot/comm/mesh.h"
 #include "ingot/config/config.h"
 #include "ingot/core/dtype.h"
+#include "ingot/infer/texts_in_order.h"
 #include "ingot/ops/sample.h"
 #include "ingot/run/resume_check.h"
-#include "ingot/train/texts_in_order.h"
 #include "ingot/train/trainer.h"
 
 namespace ingot {

@@ -4,8 +4,8 @@
 
 #include <utility>
 
-#include "ingot/train/generate.h"
-#include "ingot/train/texts_in_order.h"
+#include "ingot/infer/generate.h"
+#include "ingot/infer/texts_in_order.h"
 
 namespace ingot {
 

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "ingot/infer/infer_engine.h"
 #include "ingot/tasks/task_tokens.h"
-#include "ingot/train/infer_engine.h"
 
 namespace ingot {
 

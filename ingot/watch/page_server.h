@@ -17,7 +17,7 @@
 #include <string>
 #include <string_view>
 
-#include "ingot/watch/http_server.h"
+#include "ingot/http/http_server.h"
 #include "ingot/watch/run_set.h"
 
 namespace ingot {

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "ingot/config/run_plan.h"
+#include "ingot/infer/generate.h"
 #include "ingot/run/data/run_data.h"
 #include "ingot/run/run.h"
-#include "ingot/train/generate.h"
 
 namespace ingot {
 

@@ -5,7 +5,7 @@
 
 #include "ingot/nn/device_weights.h"
 #include "ingot/ops/kv_cache.h"
-#include "tests/train/sampled_tokens.h"
+#include "tests/infer/sampled_tokens.h"
 #include "tests/train/small_training.h"
 
 namespace ingot::test {

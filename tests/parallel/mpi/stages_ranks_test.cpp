@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "ingot/infer/generate.h"
 #include "ingot/memory/memory_check.h"
-#include "ingot/train/generate.h"
 #include "tests/parallel/mpi/one_rank_curve.h"
 #include "tests/train/gradients.h"
 

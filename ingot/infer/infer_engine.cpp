@@ -1,4 +1,4 @@
-#include "ingot/train/infer_engine.h"
+#include "ingot/infer/infer_engine.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,5 +1,5 @@
 // Tests that hostile and slow clients of `ingot serve` cannot do anything to others.
-#include "ingot/watch/http_server.h"
+#include "ingot/http/http_server.h"
 
 #include <arpa/inet.h>
 #include <fmt/core.h>

@@ -1,4 +1,4 @@
-#include "ingot/train/generate.h"
+#include "ingot/infer/generate.h"
 
 #include <algorithm>
 #include <utility>

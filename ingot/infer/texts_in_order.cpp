@@ -1,4 +1,4 @@
-#include "ingot/train/texts_in_order.h"
+#include "ingot/infer/texts_in_order.h"
 
 namespace ingot {
 

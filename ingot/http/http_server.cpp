@@ -1,4 +1,4 @@
-#include "ingot/watch/http_server.h"
+#include "ingot/http/http_server.h"
 
 #include <fmt/core.h>
 #include <netdb.h>

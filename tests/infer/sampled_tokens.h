@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "ingot/train/generate.h"
+#include "ingot/infer/generate.h"
 #include "ingot/train/trainer.h"
 
 namespace ingot::test {

@@ -1,5 +1,5 @@
-// Seen: `--set train.init_from=true;` was answered with "true;: is no checkpoint", which names no key. Wanted:
-// whatever is wrong with the value of a key, the error names the key.
+// Seen: `--set train.init_from=true;` was answered with "true;: is no checkpoint", which names no key.
+// Wanted: whatever is wrong with the value of a key, the error names the key.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

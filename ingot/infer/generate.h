@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "ingot/data/tokenizer/tokenizer.h"
+#include "ingot/infer/infer_engine.h"
 #include "ingot/nn/transformer.h"
 #include "ingot/ops/sample.h"
-#include "ingot/train/infer_engine.h"
 
 namespace ingot {
 

@@ -1,8 +1,8 @@
 // Several prompts at the same time give the tokens of the same prompts one by one.
-#include "ingot/train/generate.h"
+#include "ingot/infer/generate.h"
 
-#include "ingot/train/texts_in_order.h"
-#include "tests/train/sampled_tokens.h"
+#include "ingot/infer/texts_in_order.h"
+#include "tests/infer/sampled_tokens.h"
 #include "tests/train/small_training.h"
 
 namespace ingot {
