@@ -13,6 +13,7 @@
 #include "apps/commands.h"
 #include "ingot/core/process/stop_signals.h"
 #include "ingot/core/visible_text.h"
+#include "ingot/http/http_host.h"
 #include "ingot/watch/page_server.h"
 #include "ingot/watch/run_set.h"
 

@@ -11,6 +11,7 @@
 #include <array>
 #include <cctype>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -36,12 +37,16 @@ const char* reason_of(int status) {
       return "OK";
     case 400:
       return "Bad Request";
+    case 401:
+      return "Unauthorized";
     case 403:
       return "Forbidden";
     case 404:
       return "Not Found";
     case 405:
       return "Method Not Allowed";
+    case 411:
+      return "Length Required";
     case 413:
       return "Content Too Large";
     case 431:
@@ -83,9 +88,15 @@ std::string_view cut_line(std::string_view& text) {
   return line;
 }
 
-bool is_host(std::string_view name) {
-  return std::ranges::equal(name, std::string_view("host"),
-                            [](unsigned char a, char b) { return std::tolower(a) == b; });
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::ranges::transform(out, out.begin(), [](unsigned char c) { return std::tolower(c); });
+  return out;
+}
+
+std::string found_in(const std::map<std::string, std::string>& texts, const std::string& name) {
+  const auto found = texts.find(name);
+  return found == texts.end() ? "" : found->second;
 }
 
 // Returns the end of a request's head, the first empty line; 0 if it has not come yet.
@@ -102,9 +113,17 @@ void close_fd(int& fd) {
 
 }  // namespace
 
-std::string HttpRequest::parameter(const std::string& name) const {
-  const auto found = query.find(name);
-  return found == query.end() ? "" : found->second;
+std::string HttpRequest::parameter(const std::string& name) const { return found_in(query, name); }
+std::string HttpRequest::header(const std::string& name) const { return found_in(headers, name); }
+
+std::optional<size_t> body_bytes(const HttpRequest& request) {
+  const std::string text = request.header("content-length");
+  size_t value = 0;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (request.headers.contains("transfer-encoding")) return std::nullopt;
+  if (text.empty() && !request.headers.contains("content-length")) return 0;
+  if (result.ec != std::errc() || result.ptr != text.data() + text.size()) return std::nullopt;
+  return value;
 }
 
 int parse_request(std::string_view head, HttpRequest& request) {
@@ -119,24 +138,22 @@ int parse_request(std::string_view head, HttpRequest& request) {
     const std::string name = decoded(cut(value, '='));
     request.query.emplace(name, decoded(value));
   }
-  bool has_host = false;
   for (size_t n = 0; !(line = cut_line(head)).empty(); ++n) {
     if (n == HttpServer::kMostHeaders || line.size() > HttpServer::kMostLineBytes) return 431;
     const size_t colon = line.find(':');
     if (colon == 0 || colon == line.npos || line[0] == ' ' || line[0] == '\t') return 400;
-    if (!is_host(line.substr(0, colon))) continue;
-    if (has_host) return 400;
-    has_host = true;
     std::string_view value = line.substr(colon + 1);
     while (value.starts_with(' ')) value.remove_prefix(1);
     while (value.ends_with(' ')) value.remove_suffix(1);
-    request.host = value;
+    const std::string name = lower(line.substr(0, colon));
+    const bool is_new = request.headers.emplace(name, value).second;
+    if (!is_new && (name == "host" || name == "content-length")) return 400;
   }
   return 0;
 }
 
 struct HttpServer::Connection {
-  enum class State { kReading, kWriting, kStreaming, kDraining, kOver };
+  enum class State { kReading, kReadingBody, kWaiting, kWriting, kStreaming, kDraining, kOver };
 
   Connection(int descriptor, double now_s) : fd(descriptor), begin_s(now_s), moved_s(now_s) {}
   ~Connection() { close_fd(fd); }
@@ -146,24 +163,30 @@ struct HttpServer::Connection {
   // Returns the time at which the connection is closed unless something happens.
   double deadline_s() const {
     if (state == State::kReading) return begin_s + kHeadLimit_s;
+    if (state == State::kReadingBody) return begin_s + kHeadLimit_s + kBodyLimit_s;
     if (state == State::kDraining) return moved_s + kDrain_s;
     if (out.empty()) return INFINITY;
     return std::min(moved_s + kStallLimit_s, stream ? INFINITY : begin_s + kAnswerLimit_s);
   }
   bool has_output() const { return sent < out.size(); }
+  // True if stream or later is called next.
+  bool is_called() const { return (later || stream) && !has_output(); }
 
   int fd;
   State state = State::kReading;
   double begin_s, moved_s;  // of the state; of the last byte that the client took
   double call_s = 0;        // when the stream is called next
+  HttpRequest request;
   std::string in, out;
-  size_t sent = 0;
+  size_t body_size = 0, sent = 0;
   bool has_said_all = false;  // the client sends nothing more and still reads
   HttpStream stream = nullptr;
+  std::function<std::optional<HttpAnswer>()> later = nullptr;
 };
 
-HttpServer::HttpServer(const std::string& host, int port, std::string headers, Handler handler)
-    : headers_(std::move(headers)), handler_(std::move(handler)) {
+HttpServer::HttpServer(const std::string& host, int port, std::string headers, Handler handler,
+                       const HttpLimits& limits)
+    : headers_(std::move(headers)), handler_(std::move(handler)), limits_(limits) {
   std::string name = host;
   if (name.starts_with('[') && name.ends_with(']')) name = name.substr(1, name.size() - 2);
   addrinfo hints{};
@@ -207,12 +230,17 @@ HttpServer::~HttpServer() {
 
 void HttpServer::stop() noexcept {
   is_stopped_ = true;
+  wake();
+}
+
+void HttpServer::wake() noexcept {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(waker_, &one, sizeof one);
 }
 
 size_t HttpServer::streams() const {
-  return static_cast<size_t>(std::ranges::count_if(connections_, [](const auto& c) { return !!c->stream; }));
+  return static_cast<size_t>(
+      std::ranges::count_if(connections_, [](const auto& c) { return c->stream || c->later; }));
 }
 
 // Returns the seconds until something must be done without an event.
@@ -221,7 +249,7 @@ double HttpServer::wait_s(double now_s) const {
   if (accept_again_s_ > now_s) next_s = accept_again_s_;
   for (const auto& c : connections_) {
     next_s = std::min(next_s, c->deadline_s());
-    if (c->stream && !c->has_output()) next_s = std::min(next_s, c->call_s);
+    if (c->is_called()) next_s = std::min(next_s, c->call_s);
   }
   return std::max(next_s - now_s, 0.0);
 }
@@ -240,11 +268,13 @@ void HttpServer::serve() {
     if (ready < 0 && errno != EINTR)
       fail(ErrorKind::kInternal, "the server cannot wait for requests: {}", std::strerror(errno));
     now_s = steady_now_s();
+    uint64_t woken = 0;
+    if (ready > 0 && waiting[0].revents != 0 && ::read(waker_, &woken, sizeof woken) < 0) woken = 0;
     for (size_t i = 0; i < connections_.size() && !is_stopped_; ++i) {
       Connection& c = *connections_[i];
       const short events = ready > 0 ? waiting[i + 2].revents : static_cast<short>(0);
       if ((events & (POLLIN | POLLHUP | POLLERR)) != 0) read(c, now_s);
-      if (c.stream && !c.has_output() && now_s >= c.call_s) refill(c, now_s);
+      if (c.is_called() && (now_s >= c.call_s || woken > 0)) refill(c, now_s);
       if (c.has_output()) write(c, now_s);
       if (now_s >= c.deadline_s()) c.state = Connection::State::kOver;
     }
@@ -259,7 +289,8 @@ void HttpServer::serve() {
 // Closes the connection that has waited longest for its request. Returns false if there is none.
 bool HttpServer::make_room() {
   const auto oldest = std::ranges::find_if(connections_, [](const auto& c) {
-    return c->state == Connection::State::kReading || c->state == Connection::State::kDraining;
+    return c->state == Connection::State::kReading || c->state == Connection::State::kReadingBody ||
+           c->state == Connection::State::kDraining;
   });
   if (oldest == connections_.end()) return false;
   connections_.erase(oldest);
@@ -296,46 +327,74 @@ void HttpServer::read(Connection& c, double now_s) {
     c.state = Connection::State::kOver;
     return;
   }
-  if (c.state != Connection::State::kReading) return;  // what comes after the request is dropped
+  using State = Connection::State;
+  if (c.state != State::kReading && c.state != State::kReadingBody)
+    return;  // what comes after the request is dropped
   c.in.append(buffer.data(), static_cast<size_t>(n));
-  if (head_end(c.in) > 0 || c.in.size() > kMostHeadBytes) respond(c, now_s);
+  if (c.state == State::kReading && (head_end(c.in) > 0 || c.in.size() > kMostHeadBytes))
+    take_head(c, now_s);
+  else if (c.state == State::kReadingBody && c.in.size() >= c.body_size)
+    respond(c, now_s);
+}
+
+void HttpServer::refuse(Connection& c, int status, const char* why, double now_s) {
+  c.in = {};
+  send(c, {.status = status, .body = std::string(why) + "\n"}, now_s);
+}
+
+void HttpServer::take_head(Connection& c, double now_s) {
+  const size_t end = head_end(c.in);
+  const int status = end == 0 || end > kMostHeadBytes
+                         ? 431
+                         : parse_request(std::string_view(c.in).substr(0, end), c.request);
+  if (status == 431) return refuse(c, status, "the request is too long", now_s);
+  if (status == 400) return refuse(c, status, "the request is not HTTP/1.1", now_s);
+  c.in.erase(0, end);
+  if (limits_.body_bytes > 0) {
+    const std::optional<size_t> size = body_bytes(c.request);
+    if (!size) return refuse(c, 411, "give the length of the body as Content-Length", now_s);
+    if (*size > limits_.body_bytes) return refuse(c, 413, "the body is too long", now_s);
+    c.body_size = *size;
+  }
+  c.state = Connection::State::kReadingBody;
+  if (c.in.size() >= c.body_size) return respond(c, now_s);
+  constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+  if (lower(c.request.header("expect")) == "100-continue")
+    ::send(c.fd, kContinue.data(), kContinue.size(), MSG_NOSIGNAL);
 }
 
 void HttpServer::respond(Connection& c, double now_s) {
-  HttpRequest request;
   HttpAnswer answer;
-  const size_t end = head_end(c.in);
-  answer.status =
-      end == 0 || end > kMostHeadBytes ? 431 : parse_request(std::string_view(c.in).substr(0, end), request);
+  c.in.resize(c.body_size);
+  c.request.body = std::move(c.in);
   c.in = {};
-  if (answer.status == 431) answer.body = "the request is too long\n";
-  if (answer.status == 400) answer.body = "the request is not HTTP/1.1\n";
-  if (answer.status == 0) {
-    try {
-      answer = handler_(request);
-    } catch (const std::exception& error) {
-      answer = {.status = 500, .body = visible_text(error.what()) + "\n"};
-    }
+  try {
+    answer = handler_(c.request);
+  } catch (const std::exception& error) {
+    answer = {.status = 500, .body = visible_text(error.what()) + "\n"};
   }
-  if (answer.stream && streams() >= kMostStreams)
-    answer = {.status = 503, .body = "too many pages are open; close some\n"};
+  c.request.body = {};
+  if ((answer.stream || answer.later) && streams() >= limits_.streams)
+    answer = {.status = 503, .body = "too many clients wait; try again later\n"};
+  if (!answer.later) return send(c, std::move(answer), now_s);
+  c.state = Connection::State::kWaiting;
+  c.later = std::move(answer.later);
+}
+
+void HttpServer::send(Connection& c, HttpAnswer answer, double now_s) {
+  c.out = fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\n", answer.status, reason_of(answer.status),
+                      answer.type);
+  if (!answer.stream) c.out += fmt::format("Content-Length: {}\r\n", answer.body.size());
+  c.out += headers_ + answer.headers + "Connection: close\r\n\r\n";
+  const bool is_head_only = c.request.method == "HEAD";
+  if (!is_head_only) c.out += answer.body;
   c.state = Connection::State::kWriting;
   c.begin_s = c.moved_s = now_s;
-  send_head(c, answer, request.method == "HEAD");
-  if (answer.stream && request.method != "HEAD") {
+  if (answer.stream && !is_head_only) {
     c.stream = std::move(answer.stream);
     c.state = Connection::State::kStreaming;
   }
   write(c, now_s);
-}
-
-void HttpServer::send_head(Connection& c, const HttpAnswer& answer, bool is_head_only) {
-  c.out = fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\n", answer.status, reason_of(answer.status),
-                      answer.type);
-  if (!answer.stream) c.out += fmt::format("Content-Length: {}\r\n", answer.body.size());
-  if (answer.status == 405) c.out += "Allow: GET, HEAD\r\n";
-  c.out += headers_ + "Connection: close\r\n\r\n";
-  if (!is_head_only) c.out += answer.body;
 }
 
 void HttpServer::write(Connection& c, double now_s) {
@@ -349,21 +408,39 @@ void HttpServer::write(Connection& c, double now_s) {
   if (c.has_output()) return;
   c.out.clear();
   c.sent = 0;
-  if (c.stream) return;
+  if (!c.stream) finish(c);
+}
+
+void HttpServer::finish(Connection& c) {
   // If the socket were closed with unread bytes, the client could lose the answer.
   ::shutdown(c.fd, SHUT_WR);
   c.state = c.has_said_all ? Connection::State::kOver : Connection::State::kDraining;
 }
 
 void HttpServer::refill(Connection& c, double now_s) {
-  bool is_behind = false;
+  HttpStreamState state = HttpStreamState::kWaits;
   try {
-    c.out = c.stream(now_s, is_behind);
+    if (c.later) {
+      std::optional<HttpAnswer> answer = c.later();
+      if (!answer) {
+        c.call_s = now_s + kPoll_s;
+        return;
+      }
+      c.later = nullptr;
+      return send(c, std::move(*answer), now_s);
+    }
+    c.out = c.stream(now_s, state);
   } catch (const std::exception&) {
-    c.state = Connection::State::kOver;  // the page connects again
+    c.state = Connection::State::kOver;  // the client may ask again
+    return;
   }
   c.moved_s = now_s;
-  c.call_s = is_behind ? now_s : now_s + kPoll_s;
+  c.call_s = state == HttpStreamState::kMore ? now_s : now_s + kPoll_s;
+  if (state != HttpStreamState::kEnded) return;
+  c.stream = nullptr;
+  c.state = Connection::State::kWriting;
+  c.begin_s = now_s;
+  if (c.out.empty()) finish(c);
 }
 
 }  // namespace ingot

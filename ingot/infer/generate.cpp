@@ -8,27 +8,28 @@
 namespace ingot {
 namespace {
 
-InferShape shape_of(const Transformer& model, int64_t slots, Device device) {
-  const int64_t context = model.config().context;
-  return {.slots = slots,
+InferShape shape_of(const Transformer& model, const GeneratorShape& shape, Device device) {
+  const int64_t context = model.config().context,
+                tokens = std::max(shape.slots, std::min(usual_tokens(device), context));
+  return {.slots = shape.slots,
           .positions = context,
-          .tokens = std::max(slots, std::min(usual_tokens(device), context)),
-          .logits = slots,
+          .tokens = tokens,
+          .logits = shape.has_scores ? tokens : shape.slots,
           .has_graphs = true};
 }
 
 }  // namespace
 
-InferBytes Generator::planned_bytes(const Transformer& model, int64_t slots, Device device) {
-  InferBytes bytes = InferEngine::planned_bytes(model, shape_of(model, slots, device), device);
-  bytes.host += static_cast<size_t>(slots * model.config().vocab) * sizeof(int32_t);
+InferBytes Generator::planned_bytes(const Transformer& model, GeneratorShape shape, Device device) {
+  InferBytes bytes = InferEngine::planned_bytes(model, shape_of(model, shape, device), device);
+  bytes.host += static_cast<size_t>(shape.slots * model.config().vocab) * sizeof(int32_t);
   return bytes;
 }
 
 Generator::Generator(const Transformer& model, ParamStore& params, Region& region, Stream& stream,
-                     int64_t slots, Transformer::Infer infer)
-    : engine_(model, params, region, stream, shape_of(model, slots, stream.device), std::move(infer)),
-      sample_scratch_(static_cast<size_t>(slots * model.config().vocab)) {}
+                     GeneratorShape shape, Transformer::Infer infer)
+    : engine_(model, params, region, stream, shape_of(model, shape, stream.device), std::move(infer)),
+      sample_scratch_(static_cast<size_t>(shape.slots * model.config().vocab)) {}
 
 void Generator::make_room(Sequence& sequence) const {
   const auto half = static_cast<size_t>(std::max<int64_t>(1, engine_.shape().positions / 2));
@@ -36,7 +37,7 @@ void Generator::make_room(Sequence& sequence) const {
   sequence.cached = 0;
 }
 
-std::vector<Generator::Sequence*> Generator::advance() {
+std::vector<Generator::Row> Generator::advance() {
   const int64_t context = engine_.shape().positions;
   int64_t left = engine_.shape().tokens;
   struct Taken {
@@ -55,14 +56,15 @@ std::vector<Generator::Sequence*> Generator::advance() {
   std::stable_partition(taken.begin(), taken.end(), [](const Taken& t) { return t.count == 1; });
   std::vector<InferSegment> segments;
   std::vector<int32_t> tokens;
-  std::vector<Sequence*> outputs;
+  std::vector<Row> rows;
   for (const auto& [sequence, count] : taken) {
-    const bool is_last = count == sequence->pending();
-    segments.push_back(
-        {.slot = sequence->slot, .first = sequence->cached, .count = count, .logits = is_last ? 1 : 0});
+    const int64_t logits = sequence->logits_of(count);
+    segments.push_back({.slot = sequence->slot, .first = sequence->cached, .count = count, .logits = logits});
     const auto first = sequence->tokens.begin() + static_cast<ptrdiff_t>(sequence->read);
     tokens.insert(tokens.end(), first, first + static_cast<ptrdiff_t>(count));
-    if (is_last) outputs.push_back(sequence);
+    const size_t end = sequence->read + static_cast<size_t>(count);
+    for (size_t i = end - static_cast<size_t>(logits) + 1; i <= end; ++i)
+      rows.push_back({sequence, i, i < sequence->tokens.size() ? sequence->tokens[i] : -1});
   }
   engine_.run(std::move(segments), tokens);
   for (const auto& [sequence, count] : taken) {
@@ -71,32 +73,38 @@ std::vector<Generator::Sequence*> Generator::advance() {
     tokens_read_ += count;
     keep(*sequence);
   }
-  return outputs;
+  return rows;
 }
 
-void Generator::check_prompts(std::span<const Prompt> prompts) const {
+void Generator::check(const SequenceRequest& request) const {
+  INGOT_CHECK(!request.tokens.empty(), "Generator: the prompt must have at least one token");
+  request.sample.validate();
   const int64_t vocab = std::min(engine_.model().config().vocab, most_ids_);
-  for (const Prompt& prompt : prompts) {
-    INGOT_CHECK(!prompt.tokens.empty(), "Generator::run: the prompt must have at least one token");
-    for (TokenId id : prompt.tokens)
-      if (id >= vocab)
-        fail(ErrorKind::kData,
-             "the prompt has token {}, the vocabulary ends at {}; use the tokenizer it was "
-             "trained with",
-             id, vocab - 1);
-  }
+  for (const TokenId id : request.tokens)
+    if (id >= vocab)
+      fail(ErrorKind::kData,
+           "the prompt has token {}, the vocabulary ends at {}; use the tokenizer it was trained with", id,
+           vocab - 1);
 }
 
-// Starts the sequence of a prompt in a free slot. It reads the last `context` tokens of the prompt.
-void Generator::start(const Prompt& prompt, size_t index, int64_t tokens) {
-  Sequence sequence{.prompt = index,
-                    .key = {.seed = prompt.seed, .purpose = Purpose::kSample, .stream = 0, .step = 0},
-                    .tokens = {prompt.tokens.begin(), prompt.tokens.end()},
-                    .wanted = tokens};
+// The sequence reads the last `context` tokens of the prompt.
+size_t Generator::start(const SequenceRequest& request) {
+  Sequence sequence{.number = next_number_++,
+                    .key = {.seed = request.seed, .purpose = Purpose::kSample, .stream = 0, .step = 0},
+                    .sample = request.sample,
+                    .tokens = {request.tokens.begin(), request.tokens.end()},
+                    .prompt = request.tokens.size(),
+                    .passed = request.has_scores ? 1 : request.tokens.size(),
+                    .wanted = request.wanted};
   const size_t context = static_cast<size_t>(engine_.shape().positions);
   sequence.read = sequence.tokens.size() - std::min(sequence.tokens.size(), context);
   take_slot(sequence);
   sequences_.push_back(std::move(sequence));
+  return sequences_.back().number;
+}
+
+void Generator::end(size_t sequence) {
+  std::erase_if(sequences_, [&](const Sequence& one) { return one.number == sequence; });
 }
 
 void Generator::take_slot(Sequence& sequence) {
@@ -107,7 +115,8 @@ void Generator::take_slot(Sequence& sequence) {
     const std::span<const int32_t> kept =
         kept_.empty() ? std::span<const int32_t>() : kept_[static_cast<size_t>(slot)];
     int64_t common = std::ranges::mismatch(kept, wanted).in1 - kept.begin();
-    common = std::min(common, std::ssize(wanted) - 1);  // the last token's logits are wanted
+    // The logits of the token before `passed` are wanted.
+    common = std::min(common, static_cast<int64_t>(sequence.passed - 1 - sequence.read));
     if (common < most || (common == most && std::ssize(kept) >= least_kept)) continue;
     most = common;
     least_kept = std::ssize(kept);
@@ -123,43 +132,64 @@ void Generator::keep(const Sequence& sequence) {
   kept_[static_cast<size_t>(sequence.slot)].assign(end - sequence.cached, end);
 }
 
-int32_t Generator::draw(size_t row, const Sequence& sequence, const SampleConfig& config) {
-  const auto i = static_cast<int64_t>(row);
-  const std::span<float> all = engine_.logits(i);
+void Generator::draw(size_t i, Row& row) {
+  const std::span<float> all = engine_.logits(static_cast<int64_t>(i));
   const int64_t vocab = std::min(std::ssize(all), most_ids_);
   engine_.model().cap_logits(all.first(static_cast<size_t>(vocab)));
-  const Tensor scratch(sample_scratch_.data() + i * std::ssize(all), DType::i32, {vocab});
+  const Sequence& sequence = *row.sequence;
+  if (row.token >= 0 || sequence.wanted == 0) return;
+  // At most one row of each slot is drawn.
+  const Tensor scratch(sample_scratch_.data() + sequence.slot * std::ssize(all), DType::i32, {vocab});
   RandomKey key = sequence.key;
-  key.step = sequence.tokens.size();
-  return sample_token(Tensor(all.data(), DType::f32, {std::ssize(all)}), vocab, config, key, scratch);
+  key.step = row.position;
+  row.token =
+      sample_token(Tensor(all.data(), DType::f32, {std::ssize(all)}), vocab, sequence.sample, key, scratch);
+}
+
+void Generator::step(const TokenSink& sink, const std::function<void(size_t)>& ended) {
+  std::vector<Row> rows = advance();
+  parallel_for(std::ssize(rows), 1, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) draw(i, rows[i]);
+  });
+  for (size_t i = 0; i < rows.size(); ++i) {
+    Sequence& sequence = *rows[i].sequence;
+    if (rows[i].token < 0 || sequence.has_ended) continue;
+    const std::span<const float> logits = engine_.logits(static_cast<int64_t>(i));
+    const SequenceToken token{
+        .sequence = sequence.number,
+        .position = rows[i].position,
+        .token = static_cast<TokenId>(rows[i].token),
+        .logits = logits.first(std::min<size_t>(logits.size(), static_cast<size_t>(most_ids_)))};
+    if (!sink(token)) sequence.has_ended = true;
+    sequence.passed = token.position + 1;
+    if (token.position < sequence.prompt) continue;
+    sequence.tokens.push_back(rows[i].token);
+    --sequence.wanted;
+  }
+  for (const Sequence& sequence : sequences_)
+    if (sequence.is_over()) ended(sequence.number);
+  std::erase_if(sequences_, [](const Sequence& sequence) { return sequence.is_over(); });
 }
 
 void Generator::run(std::span<const Prompt> prompts, int64_t tokens, const SampleConfig& config,
                     std::span<const TokenId> stops, const Sink& sink,
                     const std::function<void(size_t)>& ended) {
-  check_prompts(prompts);
-  config.validate();
   INGOT_CHECK(tokens > 0, "Generator::run: {} tokens to sample", tokens);
-  sequences_.clear();
-  for (size_t next = 0; next < prompts.size() || !sequences_.empty();) {
-    for (; next < prompts.size() && std::ssize(sequences_) < engine_.shape().slots; ++next)
-      start(prompts[next], next, tokens);
-    const std::vector<Sequence*> outputs = advance();
-    std::vector<int32_t> drawn(outputs.size());
-    parallel_for(std::ssize(outputs), 1, [&](int64_t begin, int64_t end) {
-      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
-        drawn[i] = draw(i, *outputs[i], config);
-    });
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      Sequence& sequence = *outputs[i];
-      const auto id = static_cast<TokenId>(drawn[i]);
-      const bool goes_on = std::ranges::find(stops, id) == stops.end() && sink(sequence.prompt, id);
-      sequence.tokens.push_back(drawn[i]);
-      sequence.wanted = goes_on ? sequence.wanted - 1 : 0;
-      if (sequence.wanted == 0 && ended) ended(sequence.prompt);
-    }
-    std::erase_if(sequences_, [](const Sequence& sequence) { return sequence.wanted == 0; });
+  std::vector<SequenceRequest> requests;
+  for (const Prompt& prompt : prompts) {
+    requests.push_back({.tokens = prompt.tokens, .seed = prompt.seed, .wanted = tokens, .sample = config});
+    check(requests.back());
   }
+  sequences_.clear();
+  const size_t first = next_number_;
+  const auto pass_on = [&](const SequenceToken& t) {
+    return std::ranges::find(stops, t.token) == stops.end() && sink(t.sequence - first, t.token);
+  };
+  const auto finish = [&](size_t sequence) {
+    if (ended) ended(sequence - first);
+  };
+  for (size_t next = 0; next < requests.size() || !is_idle(); step(pass_on, finish))
+    for (; next < requests.size() && !is_full(); ++next) start(requests[next]);
 }
 
 namespace {

@@ -6,17 +6,14 @@
 
 #include "ingot/core/error.h"
 #include "ingot/core/parallel.h"
+#include "ingot/infer/log_likelihood.h"
 
 namespace ingot {
 void Scorer::score(int64_t index, Row& row) const {
   const std::span<float> logits = engine_.logits(index);
   engine_.model().cap_logits(logits);
-  const auto highest = std::ranges::max_element(logits);
-  double sum = 0;
-  for (const float z : logits) sum += std::exp(static_cast<double>(z - *highest));
-  row.log_likelihood =
-      static_cast<double>(logits[static_cast<size_t>(row.target)] - *highest) - std::log(sum);
-  row.is_greedy = highest - logits.begin() == row.target;
+  row.log_likelihood = LogLikelihood(logits).of(logits[static_cast<size_t>(row.target)]);
+  row.is_greedy = std::ranges::max_element(logits) - logits.begin() == row.target;
 }
 
 void Scorer::prepare(Slot& slot, const ScoreRequest& request) {

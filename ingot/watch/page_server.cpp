@@ -1,12 +1,9 @@
 #include "ingot/watch/page_server.h"
 
-#include <arpa/inet.h>
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <memory>
@@ -15,51 +12,12 @@
 
 #include "ingot/core/visible_text.h"
 #include "ingot/formats/chart/chart_files.h"
+#include "ingot/http/http_host.h"
 #include "ingot/watch/event_stream.h"
 #include "ingot/watch/page_files.h"
 #include "ingot/watch/view_json.h"
 
 namespace ingot {
-namespace {
-
-// Returns the host of "host", "host:port", "[v6]" or "[v6]:port" in lower case.
-std::string host_of(std::string_view text) {
-  std::string host;
-  if (text.starts_with("["))
-    host = text.substr(1, std::min(text.find(']'), text.size()) - 1);
-  else if (std::ranges::count(text, ':') > 1)
-    host = text;
-  else
-    host = text.substr(0, text.find(':'));
-  std::ranges::transform(host, host.begin(), [](unsigned char c) { return std::tolower(c); });
-  return host;
-}
-
-bool is_address(const std::string& host) {
-  std::array<unsigned char, sizeof(in6_addr)> bytes{};
-  return inet_pton(AF_INET, host.c_str(), bytes.data()) == 1 ||
-         inet_pton(AF_INET6, host.c_str(), bytes.data()) == 1;
-}
-
-std::string machine_name() {
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0) return "";
-  return host_of(name.data());
-}
-
-}  // namespace
-
-bool is_own_host(std::string_view host_header, std::string_view own) {
-  const std::string host = host_of(host_header);
-  if (host.empty()) return false;
-  return is_address(host) || host == "localhost" || host == host_of(own) || host == machine_name();
-}
-
-bool is_loopback(std::string_view host) {
-  const std::string name = host_of(host);
-  return name == "localhost" || name == "::1" || (name.starts_with("127.") && is_address(name));
-}
-
 namespace {
 
 constexpr size_t kMostPlots = 64;  // runs whose curves one page shows
@@ -128,16 +86,13 @@ PageServer::PageServer(RunSet& runs, const std::string& host, int port)
       host_(host),
       server_(host, port, kHeaders, [this](const HttpRequest& request) { return answer(request); }) {}
 
-std::string PageServer::url() const {
-  const bool is_v6 = host_.find(':') != std::string::npos && !host_.starts_with("[");
-  return fmt::format("http://{}{}{}:{}/", is_v6 ? "[" : "", host_, is_v6 ? "]" : "", port());
-}
+std::string PageServer::url() const { return http_url(host_, port()) + "/"; }
 
 HttpAnswer PageServer::answer(const HttpRequest& request) {
-  if (!is_own_host(request.host, host_))
+  if (!is_own_host(request.header("host"), host_))
     return refusal(403, "this name is not one of the server's: open it by its address");
   if (request.method != "GET" && request.method != "HEAD")
-    return refusal(405, "only GET and HEAD are answered");
+    return {.status = 405, .body = "only GET and HEAD are answered\n", .headers = "Allow: GET, HEAD\r\n"};
   for (const PageFile& file : kPageFiles)
     if (request.path == file.path) return {.type = file.type, .body = std::string(file.text())};
   if (request.path == "/api/events") return events(request);
@@ -172,9 +127,9 @@ HttpAnswer PageServer::answer_of_run(const HttpRequest& request, RunView& run) {
 
 HttpAnswer PageServer::events(const HttpRequest& request) {
   auto stream = std::make_shared<EventStream>(runs_, whole_list(request.parameter("runs")));
-  const auto next = [stream, said_s = -1.0](double now_s, bool& is_behind) mutable {
+  const auto next = [stream, said_s = -1.0](double now_s, HttpStreamState& state) mutable {
     std::string text = stream->next(now_s);
-    is_behind = stream->is_behind();
+    if (stream->is_behind()) state = HttpStreamState::kMore;
     if (text.empty() && now_s - said_s > kKeepAlive_s) text = ": the runs are still watched\n\n";
     if (!text.empty()) said_s = now_s;
     return text;

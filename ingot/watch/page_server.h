@@ -10,22 +10,15 @@
 //   api/params?run=0              series_json of params.jsonl
 //   api/sample?run=0&file=NAME    a sample's text
 //
-// A request whose Host header is neither an address nor one of this machine's names is refused, because the
-// page of another site may have had its name pointed here (DNS rebinding).
+// A request whose Host header is not is_own_host() is refused.
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "ingot/http/http_server.h"
 #include "ingot/watch/run_set.h"
 
 namespace ingot {
-
-// True for an IP address, "localhost", `own` and this machine's name, each with or without a port.
-bool is_own_host(std::string_view host_header, std::string_view own);
-// True for an address or name that only this machine can reach.
-bool is_loopback(std::string_view host);
 
 class PageServer {
  public:
