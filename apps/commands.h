@@ -33,6 +33,7 @@ void add_status_command(Command& app);
 void add_completion_command(Command& app, const CommandLine& line);
 void add_man_command(Command& app, const CommandLine& line, const std::string& version);
 void add_serve_command(Command& app);
+void add_api_command(Command& app);
 void add_watch_command(Command& app);
 void add_export_run_command(Command& app);
 void add_precision_bench(Command& bench);  // a subcommand of `ingot bench`

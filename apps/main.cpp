@@ -80,6 +80,7 @@ int run(int argc, char** argv) {
   add_schedule_command(app);
   add_status_command(app);
   add_serve_command(app);
+  add_api_command(app);
   add_watch_command(app);
   add_export_run_command(app);
   add_doctor_command(app);

@@ -26,6 +26,7 @@ MAY_INCLUDE = {
     "plan": ["memory", "parallel", "train", "config", "nn", "optim", "comm", "data", "formats", "console", "ops", "core"],
     "checkpoint": ["memory", "train", "config", "nn", "comm", "data", "formats", "ops", "core"],
     "tasks": ["checkpoint", "infer", "nn", "data", "formats", "core"],
+    "api": ["http", "checkpoint", "infer", "nn", "data", "ops", "core"],
     "run": ["tasks", "checkpoint", "memory", "parallel", "train", "infer", "config", "console", "nn", "optim", "comm", "data", "formats",
             "ops", "core"],
     "launch": ["run", "checkpoint", "parallel", "config", "console", "core"],

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ingot/core/parallel.h"
+#include "ingot/infer/prompt.h"
 
 namespace ingot {
 namespace {
@@ -192,34 +193,12 @@ void Generator::run(std::span<const Prompt> prompts, int64_t tokens, const Sampl
     for (; next < requests.size() && !is_full(); ++next) start(requests[next]);
 }
 
-namespace {
-
-// Returns the tokens that an empty prompt stands for.
-std::vector<TokenId> default_prompt(const Tokenizer& tokenizer) {
-  if (const std::optional<TokenId> end = tokenizer.end_of_text()) return {*end};
-  try {
-    if (std::vector<TokenId> newline = encode(tokenizer, "\n"); !newline.empty()) return newline;
-  } catch (const Error&) {
-    // a vocabulary of characters without a newline
-  }
-  std::string bytes;
-  for (TokenId id = 0;; ++id) try {
-      tokenizer.append_bytes(id, bytes);
-      return {id};
-    } catch (const Error&) {
-      if (id + 1 >= tokenizer.vocab_size()) throw;
-    }
-}
-
-}  // namespace
-
 void generate_texts(Generator& generator, const Tokenizer& tokenizer, const TextRequest& request,
                     const TextSink& write) {
-  const std::optional<TokenId> end = tokenizer.end_of_text();
   std::vector<Generator::Prompt> prompts;
   for (const std::string& text : request.prompts) {
     Generator::Prompt prompt{.tokens = encode(tokenizer, text), .seed = request.seed + prompts.size()};
-    if (prompt.tokens.empty()) prompt.tokens = default_prompt(tokenizer);
+    if (prompt.tokens.empty()) prompt.tokens = empty_prompt(tokenizer);
     prompts.push_back(std::move(prompt));
   }
   for (size_t i = 0; i < prompts.size(); ++i) write(i, request.prompts[i], false);
@@ -232,9 +211,7 @@ void generate_texts(Generator& generator, const Tokenizer& tokenizer, const Text
     if (!text.empty()) write(i, text, false);
     return true;
   };
-  std::vector<TokenId> stops = tokenizer.eos_ids();
-  if (end) stops.push_back(*end);
-  generator.run(prompts, request.tokens, request.sample, stops, sink,
+  generator.run(prompts, request.tokens, request.sample, text_ends(tokenizer), sink,
                 [&](size_t i) { write(i, utf8[i].flush(), true); });
 }
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "ingot/core/error.h"
-#include "ingot/data/chat/chat_data.h"
+#include "ingot/infer/prompt.h"
 
 namespace ingot {
 namespace {
@@ -15,15 +15,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
-}
-
-// Returns the tokens at which an answer ends: those of the model's folder, and the one of the template.
-std::vector<TokenId> answer_ends(const Tokenizer& tokenizer, const ChatTemplate& chat) {
-  std::vector<TokenId> ends = tokenizer.eos_ids();
-  if (tokenizer.end_of_text()) ends.push_back(*tokenizer.end_of_text());
-  const std::vector<TokenId> end = encode_with_special(tokenizer, chat.answer_end());
-  if (end.size() == 1) ends.push_back(end.front());
-  return ends;
 }
 
 std::string_view role_name(ChatRole role) {
@@ -57,9 +48,7 @@ std::vector<TokenId> ChatSession::prompt(int64_t& forgotten) const {
   for (forgotten = 0;; forgotten += 2) {
     std::vector<ChatMessage> messages = messages_;
     messages.erase(messages.begin() + system, messages.begin() + system + forgotten);
-    std::vector<ChatPart> parts = template_.render(messages, "the conversation");
-    parts.push_back({.text = template_.generation_prompt()});
-    std::vector<TokenId> tokens = tokenize_parts(parts, served_.tokenizer()).ids;
+    std::vector<TokenId> tokens = chat_prompt(template_, served_.tokenizer(), messages);
     if (std::ssize(tokens) <= room) return tokens;
     if (std::ssize(messages) == system + 1)
       fail(ErrorKind::kData,
