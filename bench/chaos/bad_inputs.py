@@ -16,7 +16,7 @@ import chaos
 
 LIMIT_S = 60
 REFUSALS = (2, 3, 4, 6)
-COMMANDS = ["train", "launch", "eval", "generate", "tokenizer", "tokenizer train", "tokenizer encode", "tokenizer decode",
+COMMANDS = ["train", "launch", "eval", "generate", "api", "tokenizer", "tokenizer train", "tokenizer encode", "tokenizer decode",
             "tokenizer import", "tokenizer export", "data", "data prepare", "data inspect", "plan", "sweep", "lr-range",
             "compare", "schedule", "status", "doctor", "bench", "bench ops", "bench step"]
 VALUES = ["", "abc", "-1", "1e999", "nan", "0x10", "99999999999999999999", "[1,2]", "true;", "\x1b[31m", "\xff"]
@@ -102,7 +102,7 @@ class Inputs:
         return [["train", path, "--data", text, "--out", out], ["train", "tiny-llama", "--data", path, "--out", out],
                 ["train", "--resume", "--out", path], ["launch", "--", "train", path, "--data", text, "--out", out],
                 ["launch", "--", "train", "tiny-llama", "--data", path, "--out", out],
-                ["eval", path, "--data", text], ["eval", str(self.run), "--data", path], ["generate", path],
+                ["eval", path, "--data", text], ["eval", str(self.run), "--data", path], ["generate", path], ["api", path, "--port", "1"],
                 ["tokenizer", "train", "--data", path, "--out", out],
                 ["tokenizer", "encode", "--tokenizer", path, "--in", text, "--out", out],
                 ["tokenizer", "encode", "--tokenizer", str(self.checkpoint / "tokenizer.json"), "--in", path, "--out", out],

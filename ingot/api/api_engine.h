@@ -1,5 +1,5 @@
-// ApiEngine continues the texts of all requests together: each pass of the model has a token of every text that
-// is being written, and prompts that have just come join it as soon as a slot of the cache is free.
+// ApiEngine continues the texts of all requests together: each pass of the model has a token of every text
+// that is being written, and prompts that have just come join it as soon as a slot of the cache is free.
 #pragma once
 
 #include <condition_variable>
@@ -50,7 +50,7 @@ class ApiEngine {
 
   // Waits until there is work, and takes the requests that have come. Returns false after stop().
   bool take_arrived();
-  // Frees what nobody waits for any more, and ends requests that are too old.
+  // Frees the slots of clients that have gone, and ends requests that are too old.
   void drop_ended();
   // Gives the free slots to the requests in turn.
   void fill_slots();

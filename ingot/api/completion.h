@@ -69,7 +69,7 @@ class Completion {
   std::optional<HttpAnswer> answer();
   // Returns the events that are ready.
   std::string events(HttpStreamState& state);
-  // Nobody waits for the answer any more.
+  // The client has gone.
   void abandon() { is_abandoned_ = true; }
 
   bool is_abandoned() const { return is_abandoned_; }

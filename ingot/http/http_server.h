@@ -1,6 +1,6 @@
-// HttpServer answers requests over HTTP/1.1 on one thread, one request per connection, at once, later, or by a
-// stream of events. No client can delay another or make it hold memory: heads, bodies, connections and times
-// are bounded before anything is parsed (kMost...), and no call blocks.
+// HttpServer answers requests over HTTP/1.1 on one thread, one request per connection, at once, later, or by
+// a stream of events. No client can delay another or make it hold memory: heads, bodies, connections and
+// times are bounded before anything is parsed (kMost...), and no call blocks.
 #pragma once
 
 #include <atomic>
@@ -37,8 +37,8 @@ struct HttpAnswer {
   std::string type = "text/plain; charset=utf-8";
   std::string body = "";
   HttpStream stream = nullptr;  // sent instead of the body until it ends or the client goes
-  // If set, nothing is sent until it returns the answer, whose own `later` is ignored. It is called as streams
-  // are, and destroyed when the client goes.
+  // If set, nothing is sent until it returns the answer, whose own `later` is ignored. It is called as
+  // streams are, and destroyed when the client goes.
   std::function<std::optional<HttpAnswer>()> later = nullptr;
   std::string headers = "";  // further lines, each with "\r\n"
 };

@@ -1,4 +1,4 @@
-// `ingot api` with a model: answers are those of `ingot generate` and `ingot chat`, whoever else asks.
+// `ingot api` with a model: answers are those of `ingot generate` and `ingot chat`, for any number of them.
 #include "ingot/api/api_server.h"
 
 #include <gmock/gmock.h>
@@ -235,7 +235,7 @@ TEST_F(ApiServerTest, OthersNeedAKey) {
   EXPECT_EQ(health()["status"], "ok");
 }
 
-// Slots are few, so a text that nobody waits for would keep others waiting.
+// There is one slot, so a text that no client waits for would keep others waiting.
 TEST_F(ApiServerTest, AClientThatGoesAwayFreesItsSlot) {
   ApiOptions options;
   options.slots = 1;

@@ -17,7 +17,7 @@ class CompletionTest : public testing::Test {
   Completion& begin(const std::string& body, bool is_chat = false) {
     return completion_.emplace(parse_api_request(body, is_chat, model_), model_);
   }
-  // Gives the choice the bytes as tokens, until it ends by itself; the token after them is `logits`' likeliest.
+  // Gives the choice the bytes as tokens, each predicted by logits_. Returns false if it ends by itself.
   bool write(std::string_view bytes, size_t choice = 0, size_t position = 100) {
     for (const char c : bytes) {
       const auto id = static_cast<TokenId>(static_cast<unsigned char>(c));

@@ -79,7 +79,7 @@ TEST_F(HttpBodyTest, BodiesComeWholeAndAreBounded) {
   EXPECT_THAT(asks.receive_until("\r\n\r\n"), StartsWith("HTTP/1.1 100 Continue\r\n"));
   asks.send("abc");
   EXPECT_THAT(asks.receive(kPatience_s), EndsWith("3 abc"));
-  // A client that never sends the body delays nobody.
+  // A client that never sends the body does not delay another.
   const HttpClient silent(server_.port());
   silent.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n");
   EXPECT_THAT(post(server_.port(), "/", "abc"), EndsWith("3 abc"));

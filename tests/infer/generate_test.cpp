@@ -133,7 +133,7 @@ TEST(Generation, KeptCachesChangeNoToken) {
   answer_to(conversation, 2);
 }
 
-// Sequences with samples of their own join while others are continued, and get the tokens that they get alone.
+// Sequences with samples of their own join while others are continued, and get the tokens of one alone.
 TEST(Generation, OthersMayJoinInTheMiddle) {
   SmallTraining training(small_config({"model.layers=2"}));
   training.steps(20);
