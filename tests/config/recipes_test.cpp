@@ -275,7 +275,7 @@ TEST(Recipes, TinyFormsHaveTheSameRecipe) {
     if (from.full_layers.empty()) {
       EXPECT_EQ(to.window * from.context, from.window * to.context);
     }
-    // The batch is a thousandth of the run, and two for Chinchilla, which has half of it in the first half.
+    // A batch is a thousandth of the run. Chinchilla's doubles half way, so it is two of them.
     EXPECT_EQ(full_batch_tokens(tiny), name == "chinchilla-70b" ? 4096 : 2048);
     EXPECT_EQ(tiny.train.max_tokens, 2'000'000);
     const RunPlan big_plan(big), tiny_plan(tiny);
