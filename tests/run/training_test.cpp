@@ -125,7 +125,7 @@ TEST_F(TrainingTest, AveragesAreEvaluatedAndLeaveTheWeightsAlone) {
   }
 }
 
-// 8-bit states do not raise the loss: that of each seed changes by less than a fifth of what the seeds differ.
+// 8-bit states do not raise the loss: that of each seed moves by less than a fifth of what the seeds differ.
 TEST_F(TrainingTest, EightBitStatesReachTheLossOfF32States) {
   std::map<std::string, std::vector<double>> losses;
   for (const char* kind : {"adamw", "adamw8bit"})
