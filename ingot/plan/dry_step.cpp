@@ -55,6 +55,13 @@ class RecordedTrainer {
     return record;
   }
 
+  // Delayed scaling finds the amaxes of an earlier step, which nothing has computed without memory.
+  void set_amaxes() {
+    Fp8State& fp8 = trainer_.state().fp8;
+    for (int tensor = 0; tensor < std::ssize(fp8.entries()); ++tensor) fp8[tensor].amax = 1;
+    fp8.end_step();
+  }
+
   std::string text() const {
     const Layout& layout = trainer_.layout();
     std::string text;
@@ -94,6 +101,7 @@ Mesh::MakeGroup recorded_groups(StepRecorder& recorder, const RunConfig& config,
 StepRecord record_step(const RunConfig& config, const MeshShape& shape, int rank, const KnownToRanks& known) {
   RecordedTrainer trainer(without_check(config), shape, rank, Backing::kAddresses, known);
   trainer.step();  // gathers weights that later steps find gathered
+  trainer.set_amaxes();
   return trainer.step();
 }
 

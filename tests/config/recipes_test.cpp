@@ -271,15 +271,43 @@ TEST(Recipes, TinyFormsHaveTheSameRecipe) {
     EXPECT_EQ(to.kv_heads < to.heads, from.kv_heads < from.heads);
     EXPECT_EQ(to.window > 0, from.window > 0);
     EXPECT_EQ(to.full_layers.empty(), from.full_layers.empty());
+    // A window of every block sees the same part of the context; that of GPT-3's bands is not published.
+    if (from.full_layers.empty()) {
+      EXPECT_EQ(to.window * from.context, from.window * to.context);
+    }
+    // A batch is a thousandth of the run. Chinchilla's doubles half way, so it is two of them.
+    EXPECT_EQ(full_batch_tokens(tiny), name == "chinchilla-70b" ? 4096 : 2048);
+    EXPECT_EQ(tiny.train.max_tokens, 2'000'000);
+    const RunPlan big_plan(big), tiny_plan(tiny);
+    const auto batch_at = [](const RunPlan& plan, double part) {
+      const int64_t run = plan.ramp().tokens_before(plan.steps());
+      const auto tokens = static_cast<int64_t>(part * static_cast<double>(run));
+      return static_cast<double>(plan.ramp().step_tokens(tokens)) /
+             static_cast<double>(plan.ramp().step_tokens(run));
+    };
+    // GPT-3's twin has three stages for its five, which end at 3 % of the run for 4 %.
+    for (const double part : {0.05, 0.3, 0.49, 0.51, 0.9})
+      EXPECT_NEAR(batch_at(tiny_plan, part), batch_at(big_plan, part), 0.01) << part;
+    if (!big.train.batch_ramp.empty()) {
+      EXPECT_LE(batch_at(tiny_plan, 0), 0.5);
+    }
     EXPECT_EQ(tiny.train.batch_ramp.empty(), big.train.batch_ramp.empty());
+    // Warm-up takes 2 % of the twin's run, and half of that where the published one is half of LLaMA 2's.
+    const double warmup =
+        tiny.schedule.warmup_tokens > 0
+            ? static_cast<double>(tiny.schedule.warmup_tokens)
+            : static_cast<double>(tiny_plan.ramp().tokens_before(tiny.schedule.warmup_steps));
+    EXPECT_NEAR(warmup / 2e6, name == "mistral-7b" ? 0.01 : 0.02, 0.001);
     EXPECT_EQ(tiny.schedule.warmup_tokens > 0, big.schedule.warmup_tokens > 0);
-    EXPECT_EQ(tiny.schedule.decay_tokens > 0, big.schedule.decay_tokens > 0);
+    EXPECT_NEAR(static_cast<double>(tiny.schedule.decay_tokens) / static_cast<double>(tiny.train.max_tokens),
+                static_cast<double>(big.schedule.decay_tokens) / static_cast<double>(big.train.max_tokens),
+                1e-3);
+    EXPECT_EQ(tiny.data.tokenizer_vocab, 4096);
     ASSERT_EQ(tiny.data.train.size(), 1u);
     EXPECT_EQ(tiny.data.train[0], "builtin:cpp-headers");
     RunConfig sized = tiny;
     sized.model.vocab = tiny.data.tokenizer_vocab;
     EXPECT_LT(sized.model.resolved().parameters(), 10'000'000);
-    EXPECT_LE(tiny.train.max_tokens, 2'000'000);
   }
 }
 

@@ -101,7 +101,10 @@ TEST(Tokenizer, RefusesIdsWithoutAToken) {
 
 TEST(Tokenizer, SpecialTokenTextIsOrdinaryText) {
   const std::unique_ptr<Tokenizer> tokenizer = golden_tokenizer("cl100k");
-  for (TokenId id : encode(*tokenizer, "a<|endoftext|>b")) EXPECT_NE(id, *tokenizer->end_of_text());
+  const std::string text = "a<|endoftext|>b";
+  const std::vector<TokenId> ids = encode(*tokenizer, text);
+  EXPECT_EQ(decode(*tokenizer, ids), text);
+  for (const TokenId id : ids) EXPECT_NE(id, *tokenizer->end_of_text());
 }
 
 TEST(ByteTokenizer, IdsAreBytes) {

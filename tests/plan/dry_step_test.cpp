@@ -71,6 +71,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"fp8",
                          "tiny-llama",
                          {"precision.compute=bf16", "precision.fp8=tensorwise", "head.precision=fp8"}},
+                    Case{"fp8_delayed", "tiny-llama", {"precision.compute=bf16", "precision.fp8=delayed"}},
                     Case{"recompute", "tiny-llama", {"activations.policy=block", "head.kind=recompute"}},
                     Case{"mesh", "tiny-llama", {"parallel.dp=2", "parallel.fsdp=2", "parallel.tp=2"}}),
     [](const auto& info) { return std::string(info.param.name); });

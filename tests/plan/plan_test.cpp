@@ -13,6 +13,7 @@
 #include "ingot/plan/plan_search.h"
 #include "ingot/plan/plan_text.h"
 #include "ingot/train/trainer.h"
+#include "tests/train/small_training.h"
 
 namespace ingot {
 namespace {
@@ -94,6 +95,36 @@ TEST(PlannedMemory, IsThatOfTheTrainerToTheByte) {
   }
 }
 
+// The trainers above plan, as the planner does. Here a step fills the arenas, in memory that it really has.
+TEST(PlannedMemory, IsWhatAStepTakes) {
+  for (const char* preset : {"tiny-gpt2", "tiny-llama"})
+    for (const std::vector<std::string>& more :
+         std::vector<std::vector<std::string>>{{},
+                                               {"precision.compute=bf16", "activations.policy=block"},
+                                               {"optimizer.kind=adamw8bit", "head.kind=recompute"}}) {
+      std::vector<std::string> settings{"train.grad_accum=2", "model.vocab=256", "model.context=32"};
+      settings.insert(settings.end(), more.begin(), more.end());
+      const RunConfig config = config_with(preset, settings);
+      const RankMemory planned = plan_rank_memory(config).front();
+      SmallTraining run(config);
+      run.steps(1);
+      std::vector<const Arena*> arenas = run.trainer.params().arenas();
+      const auto& executor = run.trainer.layout().executor->arenas();
+      arenas.insert(arenas.end(), executor.begin(), executor.end());
+      for (const Arena* arena :
+           {&run.trainer.state().optimizer.arena(), &run.trainer.state().optimizer.scratch()})
+        arenas.push_back(arena);
+      // Room is kept to align every tensor, and a parameter has four at most: moments and their scales.
+      const size_t padding = 4 * Arena::kDeviceAlign * run.trainer.params().list().specs().size();
+      for (const Arena* arena : arenas) {
+        const auto item = std::ranges::find(planned.items, arena->name(), &MemoryItem::name);
+        ASSERT_NE(item, planned.items.end()) << arena->name();
+        EXPECT_LE(arena->peak_bytes(), item->bytes) << arena->name();
+        EXPECT_LE(item->bytes - arena->peak_bytes(), padding) << arena->name();
+      }
+    }
+}
+
 TEST(PlanJson, HasTheNamesThatScriptsRelyOn) {
   const RunConfig config = config_with("gpt2-124m", {"parallel.dp=8", "precision.compute=bf16"});
   const Plan plan = make_plan(config, h100());
@@ -130,23 +161,40 @@ TEST(PlanLayout, ThatIsImpossibleIsRefusedWithTheNearest) {
 // More ranks share the same step: each computes less, and the communication between nodes shows.
 TEST(StrongScaling, IsBelowLinear) {
   double last = 0;
-  for (const char* dp : {"parallel.dp=1", "parallel.dp=8", "parallel.dp=32"}) {
-    const Plan plan = make_plan(config_with("gpt2-124m", {dp, "precision.compute=bf16", "train.batch_size=4",
-                                                          "train.grad_accum=128"}),
-                                h100());
-    EXPECT_GT(plan.tokens_per_s, last);
-    EXPECT_TRUE(last == 0 || plan.tokens_per_s < 8 * last) << dp;
+  int last_ranks = 0;
+  for (const int ranks : {1, 8, 32}) {
+    const Plan plan =
+        make_plan(config_with("gpt2-124m", {fmt::format("parallel.dp={}", ranks), "precision.compute=bf16",
+                                            "train.batch_size=4", "train.grad_accum=128"}),
+                  h100());
+    if (last_ranks > 0) {
+      const double linear = last * ranks / last_ranks;
+      EXPECT_GT(plan.tokens_per_s, 0.9 * linear) << ranks;
+      EXPECT_LT(plan.tokens_per_s, linear) << ranks;
+    }
     last = plan.tokens_per_s;
+    last_ranks = ranks;
   }
 }
 
+// The stages cannot be cut into equal ones: the last has the head, so the others wait for it a little longer.
 TEST(Pipeline, PlansABubbleNearTheIdealOne) {
+  for (const int micros : {8, 32, 128}) {
+    const StepPlan step =
+        make_plan(config_with("gpt2-124m", {"parallel.pp=4", "precision.compute=bf16", "train.batch_size=4",
+                                            fmt::format("train.grad_accum={}", micros)}),
+                  h100())
+            .step;
+    EXPECT_NEAR(step.ideal_bubble, 3.0 / (micros + 3), 1e-12);
+    EXPECT_GT(step.bubble, step.ideal_bubble) << micros;
+    EXPECT_LT(step.bubble, 1.2 * step.ideal_bubble) << micros;
+  }
+}
+
+TEST(Pipeline, IsDrawn) {
   const Plan plan = make_plan(config_with("gpt2-124m", {"parallel.pp=4", "precision.compute=bf16",
                                                         "train.batch_size=4", "train.grad_accum=32"}),
                               h100(), {0, 3});
-  EXPECT_NEAR(plan.step.ideal_bubble, 3.0 / 35, 1e-12);
-  EXPECT_GT(plan.step.bubble, plan.step.ideal_bubble);
-  EXPECT_LT(plan.step.bubble, 0.6);
   EXPECT_EQ(plan.schedule.timelines.size(), 2);
   EXPECT_THAT(plan_trace(plan), HasSubstr("forward block"));
   const std::string picture = plan_picture(plan, h100());

@@ -59,7 +59,24 @@ TEST_F(AsyncSave, TheCheckpointIsThatOfItsStepWhateverTrainingDoesMeanwhile) {
   expect_equal_checkpoints(c, "fp8");
 }
 
-TEST_F(AsyncSave, ASaveWaitsForTheOneBeforeIt) { expect_equal_checkpoints(saving(DType::f32, 1), "every"); }
+TEST_F(AsyncSave, ASaveWaitsForTheOneBeforeIt) {
+  expect_equal_checkpoints(saving(DType::f32, 1), "every");
+  RunConfig c = saving(DType::f32, 0);
+  c.train.steps = 100;
+  Mesh mesh = Mesh::alone();
+  WatchedRun run(c, folder / "run", mesh);
+  run.saver.settle();
+  run.go_to(4);
+  EXPECT_EQ(run.saver.saved().step, 0);
+  run.saver.save();
+  // Only the training thread commits, between two steps.
+  EXPECT_EQ(run.saver.saved().step, 0) << "the save has waited";
+  EXPECT_TRUE(run.saver.is_writing_this_step());
+  run.saver.save();
+  EXPECT_EQ(run.saver.saved().step, 4);
+  EXPECT_FALSE(run.saver.is_writing_this_step());
+  EXPECT_EQ(list_checkpoints(folder / "run/checkpoints").size(), 2u);
+}
 
 // The trainer's memory changes while the copy is written.
 TEST_F(AsyncSave, TheCopyIsWrittenAndNotTheTrainersMemory) {

@@ -125,7 +125,7 @@ TEST_F(TrainingTest, AveragesAreEvaluatedAndLeaveTheWeightsAlone) {
   }
 }
 
-// 8-bit states do not raise the loss: the mean over three seeds changes by less than the seeds differ.
+// 8-bit states do not raise the loss: that of each seed moves by less than a fifth of what the seeds differ.
 TEST_F(TrainingTest, EightBitStatesReachTheLossOfF32States) {
   std::map<std::string, std::vector<double>> losses;
   for (const char* kind : {"adamw", "adamw8bit"})
@@ -140,11 +140,9 @@ TEST_F(TrainingTest, EightBitStatesReachTheLossOfF32States) {
       const fs::path run = folder / fmt::format("{}-{}", kind, seed);
       losses[kind].push_back(train(c, run).final_eval.loss);
     }
-  const auto mean = [](const std::vector<double>& v) { return (v[0] + v[1] + v[2]) / 3; };
   const auto [least, most] = std::ranges::minmax(losses["adamw"]);
-  EXPECT_LT(std::abs(mean(losses["adamw8bit"]) - mean(losses["adamw"])), most - least);
-  fmt::print("f32 {:.4f} within {:.4f}, 8-bit {:.4f}\n", mean(losses["adamw"]), most - least,
-             mean(losses["adamw8bit"]));
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_NEAR(losses["adamw8bit"][i], losses["adamw"][i], (most - least) / 5) << "seed " << i + 1;
 }
 
 TEST_F(TrainingTest, AnotherOptimizersCheckpointIsRefused) {
@@ -213,6 +211,7 @@ TEST_F(TrainingTest, TheLossFalls) {
 
 TEST_F(TrainingTest, ADamagedCheckpointIsSkipped) {
   RunConfig c = config(DType::f32);
+  const TrainOutcome want = train(c, folder / "undisturbed");
   c.train.stop_at = 30;
   const fs::path run = folder / "run";
   const TrainOutcome first = train(c, run);
@@ -229,6 +228,7 @@ TEST_F(TrainingTest, ADamagedCheckpointIsSkipped) {
   EXPECT_EQ(outcome.steps, 60);
   EXPECT_NE(said.find("model.safetensors"), std::string::npos) << said;
   EXPECT_NE(said.find("step-000000015"), std::string::npos) << said;
+  expect_equal_files(want.checkpoint, outcome.checkpoint);
 }
 
 TEST_F(TrainingTest, OtherDataIsRefusedOnResume) {

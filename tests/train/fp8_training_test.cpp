@@ -27,7 +27,8 @@ TEST(Fp8Training, EveryRecipeReachesTheSameLoss) {
         SmallTraining run(two_layers({"precision.fp8=" + recipe, std::string("precision.compute=") + compute,
                                       std::string("head.precision=") + head}));
         const StepResult last = run.steps(40);
-        EXPECT_NEAR(last.loss, want, 0.1 * want) << compute << " " << recipe << " " << head;
+        EXPECT_NEAR(last.loss, want, (head == std::string("fp8") ? 0.015 : 0.006) * want)
+            << compute << " " << recipe << " " << head;
         EXPECT_GT(last.fp8.elements, 0);
         EXPECT_LT(last.fp8.saturated, last.fp8.elements / 100);
       }

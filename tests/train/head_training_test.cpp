@@ -15,40 +15,55 @@ RunConfig head_config(std::vector<std::string> assignments) {
   return small_config(assignments);
 }
 
+// Returns how far, relative to it, a head's format may take the loss after 40 steps from that of f32.
+double loss_of_rounding(const RunConfig& c) {
+  if (c.head.precision == HeadPrecision::kFp8) return 0.02;
+  const bool is_f32 = c.precision.compute == DType::f32 && c.head.precision != HeadPrecision::kBf16;
+  return is_f32 ? 1e-4 : 1e-3;
+}
+
 TEST(HeadTraining, EveryHeadReachesTheSameLoss) {
   const double want = SmallTraining(head_config({})).steps(40).loss;
   EXPECT_LT(want, 0.8 * std::log(61.0));
   for (const char* compute : {"f32", "bf16", "f16"})
     for (const char* kind : {"dense", "chunked", "recompute"})
       for (const char* precision : {"compute", "f32", "bf16", "fp8"}) {
-        SmallTraining run(
+        const RunConfig config =
             head_config({std::string("precision.compute=") + compute, std::string("head.kind=") + kind,
-                         std::string("head.precision=") + precision}));
-        const StepResult last = run.steps(40);
-        EXPECT_NEAR(last.loss, want, 0.1 * want) << compute << " " << kind << " " << precision;
+                         std::string("head.precision=") + precision});
+        const StepResult last = SmallTraining(config).steps(40);
+        EXPECT_NEAR(last.loss, want, loss_of_rounding(config) * want)
+            << compute << " " << kind << " " << precision;
         EXPECT_GT(last.raw.tokens, 0);
-        EXPECT_NEAR(last.raw.ce, last.loss, 0.3);
+        EXPECT_NEAR(last.raw.ce, last.loss, 0.02);
       }
 }
 
 TEST(HeadTraining, EveryOptionTrains) {
   const double want = SmallTraining(head_config({})).steps(40).loss;
-  for (const char* option : {"head.z_loss=1e-4", "head.label_smoothing=0.01", "head.accumulation=kahan",
-                             "model.cap=tanh", "model.cap=sigmoid", "head.fp8_scaling=current"}) {
+  // Smoothing and caps change what is trained, so they may change the loss by more than FP8 does.
+  for (const auto& [option, most] : {std::pair{"head.z_loss=1e-4", 0.02},
+                                     {"head.label_smoothing=0.01", 0.06},
+                                     {"head.accumulation=kahan", 0.02},
+                                     {"model.cap=tanh", 0.04},
+                                     {"model.cap=sigmoid", 0.08},
+                                     {"head.fp8_scaling=current", 0.02}}) {
     SmallTraining run(head_config({"head.precision=fp8", "model.cap_a=30", option}));
-    EXPECT_NEAR(run.steps(40).loss, want, 0.15 * want) << option;
+    EXPECT_NEAR(run.steps(40).loss, want, most * want) << option;
   }
   SmallTraining filtered(head_config({"head.kind=recompute", "head.filter=1e-5"}));
-  EXPECT_NEAR(filtered.steps(40).loss, want, 0.1 * want);
+  EXPECT_NEAR(filtered.steps(40).loss, want, 1e-3 * want);
 }
 
 TEST(HeadTraining, TrainsWithoutF32Masters) {
   const double want = SmallTraining(head_config({})).steps(40).loss;
   for (const char* master : {"bf16_stochastic", "bf16_tail"})
     for (const char* precision : {"compute", "fp8"}) {
-      SmallTraining run(head_config({"precision.compute=bf16", std::string("precision.master=") + master,
-                                     std::string("head.precision=") + precision}));
-      EXPECT_NEAR(run.steps(40).loss, want, 0.15 * want) << master << " " << precision;
+      const RunConfig config =
+          head_config({"precision.compute=bf16", std::string("precision.master=") + master,
+                       std::string("head.precision=") + precision});
+      EXPECT_NEAR(SmallTraining(config).steps(40).loss, want, loss_of_rounding(config) * want)
+          << master << " " << precision;
     }
 }
 

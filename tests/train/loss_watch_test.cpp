@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ingot/core/file.h"
 #include "tests/train/small_training.h"
 
 namespace ingot {
@@ -46,18 +47,25 @@ TEST(LossWatch, StepsWithoutACheckChangeNothing) {
   EXPECT_EQ(first_alarm(kInBf16, {bias, {}, bias, {}, bias}), 5);
 }
 
+// The limits are those of the table in docs/numerics.md.
 TEST(LossWatch, TheLimitDependsOnTheFormats) {
-  const auto limits = [](std::vector<std::string> assignments) {
-    return loss_bias_limits(small_config(assignments));
+  const std::string page = read_file(INGOT_SOURCE_DIR "/docs/numerics.md");
+  for (const char* row : {"| f32 | 1e-4 |", "| f16, tf32 | 2^-10 |", "| bf16 | 2^-7 |", "| FP8 | 2^-5 |"})
+    EXPECT_THAT(page, ::testing::HasSubstr(row));
+  constexpr double kF32 = 1e-4, kF16 = 0x1p-10, kBf16 = 0x1p-7, kFp8 = 0x1p-5;
+  const auto expect_limits = [](std::vector<std::string> assignments, double head, double forward) {
+    const LossBiasLimits limits = loss_bias_limits(small_config(assignments));
+    EXPECT_EQ(limits.head, head) << ::testing::PrintToString(assignments);
+    EXPECT_EQ(limits.forward, forward) << ::testing::PrintToString(assignments);
   };
-  EXPECT_LT(limits({}).head, limits({"precision.compute=f16"}).head);
-  EXPECT_LT(limits({"precision.compute=f16"}).head, limits(kInBf16).head);
-  EXPECT_LT(limits(kInBf16).head, limits({"precision.compute=bf16", "head.precision=fp8"}).head);
-  const LossBiasLimits f32_head = limits({"precision.compute=bf16", "head.precision=f32"});
-  EXPECT_LT(f32_head.head, f32_head.forward);
-  const LossBiasLimits set = limits({"head.raw_ce_bias_limit=0.5"});
-  EXPECT_EQ(set.head, 0.5);
-  EXPECT_EQ(set.forward, 0.5);
+  expect_limits({}, kF32, kF32);
+  expect_limits({"precision.compute=f16"}, kF16, kF16);
+  expect_limits(kInBf16, kBf16, kBf16);
+  expect_limits({"head.precision=bf16"}, kBf16, kBf16);
+  expect_limits({"precision.compute=bf16", "head.precision=f32"}, kF32, kBf16);
+  expect_limits({"precision.compute=bf16", "head.precision=fp8"}, kFp8, kFp8);
+  expect_limits({"precision.compute=bf16", "precision.fp8=tensorwise"}, kBf16, kFp8);
+  expect_limits({"head.raw_ce_bias_limit=0.5"}, 0.5, 0.5);
 }
 
 TEST(LossWatch, TheLimitIsWiderForFewerTokens) {

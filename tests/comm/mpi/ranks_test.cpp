@@ -141,7 +141,7 @@ TEST(Ranks, SmallMessagesReachEveryRank) {
 }
 
 TEST(Ranks, MessagesKeepTheirOrderAndMayCross) {
-  if (world->size() == 1) return;
+  if (world->size() == 1) GTEST_SKIP() << "one rank";
   const int next = (world->rank() + 1) % world->size(),
             last = (world->rank() + world->size() - 1) % world->size();
   constexpr int kCount = 5;

@@ -67,15 +67,21 @@ TEST_F(StagedGroup, CollectivesEqualThoseOfTheHost) {
   group->start_all_to_all("exchange", taken.tensor(), given.tensor()).wait();
   group->broadcast("told", told.tensor(), size - 1);
   group->barrier("between");
-  for (int64_t i = 0; i < 5; ++i)
-    EXPECT_EQ(sum.read()[static_cast<size_t>(i)], salts + static_cast<float>(size * i));
-  EXPECT_EQ(top.read()[2], static_cast<float>((size - 1) * 100 + 2));
-  for (int r = 0; r < size; ++r)
-    EXPECT_EQ(all.read()[static_cast<size_t>(2 * r)], static_cast<float>(r * 100));
-  EXPECT_EQ(part.read()[1], salts + static_cast<float>(size * (2 * rank + 1)));
-  for (int r = 0; r < size; ++r)
-    EXPECT_EQ(taken.read()[static_cast<size_t>(r)], static_cast<float>(r * 100 + rank));
-  EXPECT_EQ(told.read()[3], static_cast<float>((size - 1) * 100 + 3));
+  const auto expect = [](const OnDevice& got, const std::function<float(int)>& want) {
+    const std::vector<float> values = got.read();
+    for (int i = 0; i < std::ssize(values); ++i) EXPECT_EQ(values[static_cast<size_t>(i)], want(i)) << i;
+  };
+  const auto summed = [&](int i) { return salts + static_cast<float>(size * i); };
+  const auto of_rank = [](int r, int i) { return static_cast<float>(r * 100 + i); };
+  expect(sum, summed);
+  expect(top, [&](int i) { return of_rank(size - 1, i); });
+  expect(all, [&](int i) { return of_rank(i / 2, i % 2); });
+  expect(part, [&](int i) { return summed(2 * rank + i); });
+  expect(taken, [&](int i) { return of_rank(i, rank); });
+  expect(told, [&](int i) { return of_rank(size - 1, i); });
+  expect(mine, [&](int i) { return of_rank(rank, i); });
+  expect(wide, [&](int i) { return of_rank(rank, i); });
+  expect(given, [&](int i) { return of_rank(rank, i); });
 }
 
 TEST_F(StagedGroup, CarriesMessagesAndTensorsOfTheHost) {
