@@ -76,9 +76,10 @@ void eval_text(const EvalArguments& arguments, EvalOptions options) {
                          {"top1", result.top1},
                          {"context", context},
                          {"checkpoint", checkpoint.string()}});
-  fmt::print("loss {:.4f} | {:.4f} bits/byte | top-1 {:.1f}% | {} tokens in windows of {} | {}\n",
-             result.loss, result.bits_per_byte, 100 * result.top1, result.tokens, context,
-             visible_line(checkpoint.string()));
+  // Chats have no bits per byte, because their questions are not predicted.
+  fmt::print("loss {:.4f} |{} top-1 {:.1f}% | {} tokens in windows of {} | {}\n", result.loss,
+             result.bits_per_byte > 0 ? fmt::format(" {:.4f} bits/byte |", result.bits_per_byte) : "",
+             100 * result.top1, result.tokens, context, visible_line(checkpoint.string()));
 }
 
 Json json_of(const std::optional<double>& number) { return number ? Json(*number) : Json(); }

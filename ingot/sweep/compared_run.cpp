@@ -55,6 +55,19 @@ void read_curves(const fs::path& metrics, ComparedRun& run) {
   if (!speeds.empty()) run.tokens_per_s = median_of(speeds);
 }
 
+// Reads the losses and accuracies that have names. Others of a task, such as its perplexity, are in run.json.
+std::map<std::string, double> named_figures(const json& record) {
+  std::map<std::string, double> figures;
+  if (!record.is_object()) return figures;
+  const json losses = record.value("val_losses", json::object()),
+             tasks = record.value("tasks", json::object());
+  for (const auto& [name, loss] : losses.items())
+    if (loss.is_number()) figures[name + " val loss"] = loss;
+  for (const auto& [name, task] : tasks.items())
+    if (const auto acc = number_at(task, "acc")) figures[name + " acc"] = *acc;
+  return figures;
+}
+
 }  // namespace
 
 std::map<std::string, std::string> settings_of(const std::string& toml) {
@@ -84,6 +97,7 @@ ComparedRun read_compared_run(const fs::path& folder) {
   const json record = json::parse(read_file(folder / "run.json"), nullptr, false);
   run.val_loss = number_at(record, "val_loss");
   run.val_bits_per_byte = number_at(record, "val_bits_per_byte");
+  run.figures = named_figures(record);
   run.peak_rss_bytes = number_at(record, "peak_rss_bytes");
   run.commit = text_at(record, "program", "commit");
   run.tokenizer_hash = text_at(record, "data", "tokenizer_hash");

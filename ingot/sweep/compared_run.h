@@ -18,7 +18,9 @@ struct ComparedRun {
   uint64_t seed = 0;
   int64_t steps = 0, tokens = 0;
   std::optional<double> val_loss, val_bits_per_byte;  // the last evaluation measured these
-  std::optional<double> tokens_per_s;                 // the median over the steps
+  // The last evaluation's losses on data.val_sets ("code val loss") and accuracies in eval.tasks ("arc acc").
+  std::map<std::string, double> figures;
+  std::optional<double> tokens_per_s;  // the median over the steps
   std::optional<double> peak_rss_bytes;
   std::string commit, tokenizer_hash, val_hash;  // empty if unknown
   MetricsCurve train, validation;                // x: tokens trained on, y: nats per token

@@ -188,6 +188,22 @@ std::optional<LossDifference> train_difference(const Comparison& comparison, siz
   return difference;
 }
 
+// The differences of what has names. Of other tokens only accuracies are compared.
+void add_figures(Comparison& comparison, size_t group, bool has_same_tokens) {
+  std::set<std::string> names;
+  for (const size_t run : comparison.groups[0].runs)
+    for (const auto& [name, value] : comparison.runs[run].figures) names.insert(name);
+  for (const std::string& name : names) {
+    if (!has_same_tokens && !name.ends_with(" acc")) continue;
+    const auto value = [&](const ComparedRun& run) {
+      const auto found = run.figures.find(name);
+      return found == run.figures.end() ? std::nullopt : std::optional(found->second);
+    };
+    if (auto difference = difference_over_seeds(gather(comparison, group, value), group, name))
+      comparison.differences.push_back(*std::move(difference));
+  }
+}
+
 void find_differences(Comparison& comparison) {
   const ComparedRun& first = comparison.runs[comparison.groups[0].runs[0]];
   for (size_t g = 1; g < comparison.groups.size(); ++g) {
@@ -212,6 +228,7 @@ void find_differences(Comparison& comparison) {
                       comparison.groups[g].name, comparison.groups[0].name));
     }
     if (validation) comparison.differences.push_back(*std::move(validation));
+    add_figures(comparison, g, has_same_tokens);
     if (!has_same_tokens) continue;
     if (auto difference = train_difference(comparison, g))
       comparison.differences.push_back(*std::move(difference));

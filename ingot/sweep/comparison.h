@@ -21,7 +21,7 @@ struct RunGroup {
 // The difference of a group from the first one.
 struct LossDifference {
   size_t group = 0;
-  std::string quantity;  // "val_loss", "val_bits_per_byte" or "train_loss"
+  std::string quantity;  // "val_loss", "val_bits_per_byte", "train_loss", or one of ComparedRun::figures
   MeanInterval value;    // above 0: higher than the first group's
   std::string method;    // what the interval covers, as part of a sentence
   // Returns "lower", "higher" or "not told apart"; empty if there is no interval.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "ingot/console/console.h"
 #include "ingot/core/visible_text.h"
@@ -34,6 +35,10 @@ std::string end_of(const std::string& folder) {
 Table runs_table(const Comparison& comparison) {
   Table table = {{"group", "run", "seed", "status", "steps", "tokens", "val loss", "bits/byte", "tokens/s",
                   "peak memory"}};
+  std::set<std::string> names;
+  for (const ComparedRun& run : comparison.runs)
+    for (const auto& [name, value] : run.figures) names.insert(name);
+  table[0].insert(table[0].end(), names.begin(), names.end());
   for (size_t i = 0; i < comparison.runs.size(); ++i) {
     const ComparedRun& run = comparison.runs[i];
     table.push_back({number_of(comparison.group_of(i)), end_of(run.name), std::to_string(run.seed),
@@ -41,6 +46,10 @@ Table runs_table(const Comparison& comparison) {
                      figure(run.val_loss, 4), figure(run.val_bits_per_byte, 4),
                      run.tokens_per_s ? format_count(*run.tokens_per_s) : "",
                      run.peak_rss_bytes ? format_bytes(*run.peak_rss_bytes) : ""});
+    for (const std::string& name : names) {
+      const auto found = run.figures.find(name);
+      table.back().push_back(found == run.figures.end() ? "" : fmt::format("{:.4f}", found->second));
+    }
   }
   return table;
 }
@@ -62,7 +71,8 @@ std::string value_text(const MeanInterval& value) {
 }
 
 std::string quantity_text(const std::string& quantity) {
-  return quantity == "val_bits_per_byte" ? "bits/byte" : quantity == "val_loss" ? "val loss" : "train loss";
+  if (quantity == "val_bits_per_byte") return "bits/byte";
+  return quantity == "val_loss" ? "val loss" : quantity == "train_loss" ? "train loss" : quantity;
 }
 
 Table differences_table(const Comparison& comparison) {

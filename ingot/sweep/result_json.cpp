@@ -107,6 +107,7 @@ std::string comparison_json(const Comparison& comparison) {
                             {"tokens", run.tokens},
                             {"val_loss", number_json(run.val_loss)},
                             {"val_bits_per_byte", number_json(run.val_bits_per_byte)},
+                            {"figures", run.figures},
                             {"tokens_per_s", number_json(run.tokens_per_s)},
                             {"peak_rss_bytes", number_json(run.peak_rss_bytes)}});
   }

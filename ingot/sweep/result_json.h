@@ -20,7 +20,8 @@ std::string sweep_json(const SweepRecord& record, const std::vector<SweepRun>& r
 std::string lr_range_json(const LrRange& range, const LrRangeSpec& spec);
 
 // {"runs": [{"run", "group", "status", "seed", "steps", "tokens", "val_loss", "val_bits_per_byte",
-// "tokens_per_s", "peak_rss_bytes"}], "groups": [{"name", "runs"}], "settings": [{"key", "values"}],
+// "figures", "tokens_per_s", "peak_rss_bytes"}], "groups": [{"name", "runs"}],
+// "settings": [{"key", "values"}],
 // "differences": [{"group", "quantity", "mean", "interval": [low, high], "method", "verdict"}], "remarks"}.
 // Groups and runs are indices; what there is not is null.
 std::string comparison_json(const Comparison& comparison);

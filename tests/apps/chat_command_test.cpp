@@ -47,6 +47,26 @@ TEST_F(ChatCommand, AnswersEveryLineOfAPipe) {
       HasSubstr(R"({"messages":[{"role":"system","content":"Brief."},{"role":"user","content":"again"})"));
 }
 
+// The questions of a chat are not predicted, so a loss per byte of it would say nothing.
+TEST_F(ChatCommand, EvaluationOfChatsHasNoBitsPerByte) {
+  std::string chats;
+  for (int i = 0; i < 40; ++i)
+    chats += fmt::format(R"({{"instruction": "line {}?", "input": "", "output": "{} of a text"}})"
+                         "\n",
+                         i, i * i);
+  write_file(path("chats.jsonl"), chats);
+  Ended ended =
+      run({"train", "sft", "--init", path("run"), "--data", path("chats.jsonl"), "--out", path("sft"),
+           "--set", "train.steps=2", "--set", "data.chat_template=zephyr", "--set", "model.context=128"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.output;
+  ended = run({"eval", path("sft"), "--data", path("chats.jsonl")});
+  EXPECT_EQ(ended.exit_code, 0) << ended.output;
+  EXPECT_THAT(ended.output, ::testing::ContainsRegex("loss [0-9.]+ . top-1 [0-9.]+%"));
+  EXPECT_THAT(ended.output, Not(HasSubstr("bits/byte")));
+  ended = run({"eval", path("run"), "--data", path("text.txt")});
+  EXPECT_THAT(ended.output, HasSubstr(" bits/byte | top-1 "));
+}
+
 TEST_F(ChatCommand, ErrorsNameTheFix) {
   Ended ended = piped("hello\\n", "");
   EXPECT_EQ(ended.exit_code, 2) << ended.output;

@@ -35,8 +35,11 @@ class CompareCommand : public ProgramInFolder {
 };
 
 TEST_F(CompareCommand, ShowsWhatDiffersAndByHowMuch) {
-  train("low", {"optimizer.lr=1e-4"});
-  train("high", {"optimizer.lr=1e-2"});
+  write_file(path("colours.jsonl"), R"({"query": "line", "choices": [" 4", " red"], "gold": 0})"
+                                    "\n");
+  const std::string tasks = "eval.tasks=[\"" + path("colours.jsonl") + "\"]";
+  train("low", {"optimizer.lr=1e-4", tasks});
+  train("high", {"optimizer.lr=1e-2", tasks});
   const Ended text = run({"compare", path("low"), path("high"), "--html", path("page.html")});
   ASSERT_EQ(text.exit_code, 0) << text.output;
   EXPECT_THAT(text.output, AllOf(HasSubstr("* 1: optimizer.lr=0.0001"), HasSubstr("o 2: optimizer.lr=0.01"),
@@ -47,10 +50,14 @@ TEST_F(CompareCommand, ShowsWhatDiffersAndByHowMuch) {
   const json both = compared({"low", "high"});
   ASSERT_EQ(both["settings"].size(), 1u) << both["settings"];
   EXPECT_EQ(both["settings"][0]["key"], "optimizer.lr");
-  for (const json& difference : both["differences"]) EXPECT_LT(difference["mean"].get<double>(), -0.3);
+  for (const json& difference : both["differences"]) {
+    if (difference["quantity"] == "colours acc") continue;
+    EXPECT_LT(difference["mean"].get<double>(), -0.3);
+  }
   EXPECT_EQ(both["runs"][0]["tokens"], 40 * 2 * 32);
   const json low = json::parse(read_file(path("low/run.json")));
   EXPECT_EQ(both["runs"][0]["val_loss"], low["val_loss"]);
+  EXPECT_EQ(both["runs"][0]["figures"]["colours acc"], low["tasks"]["colours"]["acc"]);
   EXPECT_EQ(both["runs"][0]["status"], "completed");
 }
 

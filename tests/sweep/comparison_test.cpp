@@ -67,6 +67,30 @@ TEST(Comparison, RunsThatDifferOnlyInTheSeedFormAGroup) {
   EXPECT_THAT(comparison.settings[0].values, ElementsAre("0.001", "0.002"));
 }
 
+TEST(Comparison, NamedLossesAndAccuraciesAreCompared) {
+  std::vector<ComparedRun> runs;
+  for (const uint64_t seed : {1, 2, 3})
+    for (const char* rate : {"0.001", "0.002"}) {
+      runs.push_back(made_run(rate, seed, 0));
+      const double more = rate == std::string("0.002") ? 0.25 : 0, noise = 0.001 * static_cast<double>(seed);
+      runs.back().figures = {{"arc acc", 0.5 + more + noise * more}, {"code val loss", 3 - more}};
+    }
+  runs[0].figures["only here acc"] = 1;
+  Comparison comparison = compare_runs(runs);
+  EXPECT_NEAR(difference_of(comparison, "arc acc").value.mean, 0.2505, 1e-9);
+  EXPECT_EQ(difference_of(comparison, "arc acc").verdict(), "higher");
+  EXPECT_NEAR(difference_of(comparison, "code val loss").value.mean, -0.25, 1e-9);
+  EXPECT_ANY_THROW(difference_of(comparison, "only here acc"));
+  const std::string text = comparison_text(comparison);
+  EXPECT_THAT(text, HasSubstr("code val loss"));
+  EXPECT_THAT(text, HasSubstr("0.7502"));
+  EXPECT_THAT(comparison_json(comparison), HasSubstr("\"figures\": {\n        \"arc acc\": 0.5"));
+  for (ComparedRun& run : runs) run.tokenizer_hash = run.settings["optimizer.lr"];
+  comparison = compare_runs(runs);
+  EXPECT_NO_THROW(difference_of(comparison, "arc acc"));
+  EXPECT_ANY_THROW(difference_of(comparison, "code val loss")) << "losses per token of other tokens";
+}
+
 TEST(Comparison, RepetitionsOfOneSeedStandForThemselves) {
   ComparedRun again = made_run("0.001", 1, 0);
   again.name = "runs/again";
