@@ -7,6 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 folder=$(realpath "${1:-build/gpu}") root=$(realpath -m "${2:-build/pack-root}")
 if [[ ! -e $root/usr/bin/python3 ]]; then
+  mkdir -p "$(dirname "$root")"
   debootstrap --variant=minbase --include=python3 trixie "$root" >"$root.log"
 fi
 site=$root/usr/local/lib/python3.13/dist-packages
