@@ -60,8 +60,8 @@ inline void bench_generation(Bench& b, const Model& m, int64_t layers) {
     const auto kernel_by_kernel = [&](LayerContext& ctx, const InferBatch& batch,
                                       const std::vector<KvCache>& caches,
                                       const Tensor& logits) { model.infer(ctx, batch, caches, logits); };
-    Generator graphs(model, weights, alone, b.stream, prompts),
-        kernels(model, weights, alone, b.stream, prompts, kernel_by_kernel);
+    Generator graphs(model, weights, alone, b.stream, {.slots = prompts}),
+        kernels(model, weights, alone, b.stream, {.slots = prompts}, kernel_by_kernel);
     std::vector<Generator::Prompt> texts;
     for (int64_t i = 0; i < prompts; ++i) texts.push_back({.tokens = {static_cast<TokenId>(i)}, .seed = 0});
     const auto sample = [&](Generator& generator) {

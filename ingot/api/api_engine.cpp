@@ -8,7 +8,7 @@
 namespace ingot {
 
 ApiEngine::ApiEngine(ServedModel& served, int64_t slots) {
-  const GeneratorShape shape(slots, /*reads_scores=*/true);
+  const GeneratorShape shape{.slots = slots, .has_scores = true};
   const InferBytes bytes = Generator::planned_bytes(served.model(), shape, served.stream().device);
   served.make_ready(bytes.host, bytes.device, "keys and values of all --slots");
   generator_.emplace(served.model(), served.params(), region_, served.stream(), shape);

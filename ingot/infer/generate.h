@@ -20,10 +20,9 @@ namespace ingot {
 
 // The sequences that a Generator continues at the same time.
 struct GeneratorShape {
-  GeneratorShape(int64_t sequences = 1, bool reads_scores = false)
-      : slots(sequences), has_scores(reads_scores) {}
-  int64_t slots;
-  bool has_scores;  // there is memory for the logits of the prompts' tokens (SequenceRequest::has_scores)
+  int64_t slots = 1;
+  bool has_scores =
+      false;  // there is memory for the logits of the prompts' tokens (SequenceRequest::has_scores)
 };
 
 // A prompt, and how it is continued.

@@ -180,7 +180,7 @@ void plan_rest(const RunConfig& config, const Trainer& trainer, MemoryPlan& plan
       plan.items.push_back({.name = name, .bytes = bytes.device, .memory = Memory::kDevice});
   };
   if (config.sample.count > 0)
-    add_inference("samples", Generator::planned_bytes(model, config.sample.slots(), device));
+    add_inference("samples", Generator::planned_bytes(model, {.slots = config.sample.slots()}, device));
   if (!config.eval.tasks.empty()) {
     // The questions are not read yet; they take at most the whole context.
     const InferShape shape = scoring_shape(EvalConfig::kTaskSlots, model.config().context, device);

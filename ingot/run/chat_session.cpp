@@ -29,7 +29,7 @@ ChatSession::ChatSession(const std::filesystem::path& model, const ChatOptions& 
       template_(options.template_name, served_.tokenizer(), served_.path().string()),
       stops_(answer_ends(served_.tokenizer(), template_)) {
   reset();
-  const InferBytes bytes = Generator::planned_bytes(served_.model(), 1, options.model.device);
+  const InferBytes bytes = Generator::planned_bytes(served_.model(), {}, options.model.device);
   served_.make_ready(bytes.host, bytes.device, "keys and values of a whole context");
   generator_.emplace(served_.model(), served_.params(), region_, served_.stream());
   generator_->limit_ids(served_.tokenizer().vocab_size());

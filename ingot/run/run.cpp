@@ -93,10 +93,10 @@ void generate_from_checkpoint(const std::filesystem::path& checkpoint, const Gen
   if (read) read(served.path());
   const auto count = std::ssize(options.prompts);
   const int64_t slots = std::clamp<int64_t>(options.batch, 1, std::max<int64_t>(count, 1));
-  const InferBytes bytes = Generator::planned_bytes(served.model(), slots, options.model.device);
+  const InferBytes bytes = Generator::planned_bytes(served.model(), {.slots = slots}, options.model.device);
   served.make_ready(bytes.host, bytes.device, fmt::format("keys and values of {} whole contexts", slots));
   Region alone;
-  Generator generator(served.model(), served.params(), alone, served.stream(), slots);
+  Generator generator(served.model(), served.params(), alone, served.stream(), {.slots = slots});
   TextsInOrder in_order(options.prompts.size(), write);
   const TextRequest request{
       .prompts = options.prompts, .tokens = options.tokens, .sample = options.sample, .seed = options.seed};

@@ -15,8 +15,8 @@ std::string run_samples(const RunConfig& config, Trainer& trainer, const Tokeniz
   Layout& layout = trainer.layout();
   Transformer::Infer infer;  // With it, the generator takes no CUDA graphs.
   if (trainer.params().is_sharded() || !config.train.has_graph) infer = layout.executor->bound_infer();
-  Generator generator(*layout.model, trainer.params(), *layout.region, *layout.stream, options.slots(),
-                      std::move(infer));
+  Generator generator(*layout.model, trainer.params(), *layout.region, *layout.stream,
+                      {.slots = options.slots()}, std::move(infer));
   TextRequest request{.prompts = {},
                       .tokens = options.tokens,
                       .sample = {.temperature = static_cast<float>(options.temperature),

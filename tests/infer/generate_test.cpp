@@ -73,7 +73,7 @@ TEST(Generation, EndsAtTheStopTokenAndWhereTheSinkSaysSo) {
   SmallTraining training(small_config({}));
   training.steps(5);
   Layout& layout = training.trainer.layout();
-  Generator generator(*layout.model, training.trainer.params(), *layout.region, *layout.stream, 2);
+  Generator generator(*layout.model, training.trainer.params(), *layout.region, *layout.stream, {.slots = 2});
   const std::vector<TokenId> free = sampled(training.trainer, five_prompts(), 9, 1, kGreedy)[0];
   const std::vector<TokenId> stops = {1'000'000, free[4]};
   std::vector<std::vector<TokenId>> got(5);
@@ -97,7 +97,7 @@ TEST(Generation, KeptCachesChangeNoToken) {
   SmallTraining training(small_config({"model.layers=2"}));
   training.steps(20);
   Layout& layout = training.trainer.layout();
-  Generator generator(*layout.model, training.trainer.params(), *layout.region, *layout.stream, 2);
+  Generator generator(*layout.model, training.trainer.params(), *layout.region, *layout.stream, {.slots = 2});
   generator.limit_ids(61);
   generator.keep_caches();
   std::vector<TokenId> conversation = {5, 28, 21};
@@ -138,7 +138,7 @@ TEST(Generation, OthersMayJoinInTheMiddle) {
   SmallTraining training(small_config({"model.layers=2"}));
   training.steps(20);
   Layout& layout = training.trainer.layout();
-  Generator generator(*layout.model, training.trainer.params(), *layout.region, *layout.stream, 2);
+  Generator generator(*layout.model, training.trainer.params(), *layout.region, *layout.stream, {.slots = 2});
   const std::vector<Generator::Prompt> prompts = five_prompts();
   const SampleConfig samples[] = {kGreedy, kRandom, {.temperature = 2}, kRandom, kGreedy};
   std::vector<std::vector<TokenId>> got(5);
@@ -176,8 +176,7 @@ TEST(Generation, APromptMayHaveScores) {
   config.dropout = 0;
   config.context = 24;
   test::SmallModel small(config, DType::f32, 1, config.context, 11);
-  Generator generator(small.model, small.store, small.region, small.stream,
-                      GeneratorShape(2, /*reads_scores=*/true));
+  Generator generator(small.model, small.store, small.region, small.stream, {.slots = 2, .has_scores = true});
   generator.keep_caches();
   const RandomKey key{.seed = 3};
   for (const int64_t count : {1, 2, 20, 24, 24}) {  // the last one finds its tokens in the cache
@@ -209,7 +208,7 @@ TEST(Generation, APromptMayHaveScores) {
 TEST(Generation, ASequenceMayBeEnded) {
   SmallTraining training(small_config({}));
   Layout& layout = training.trainer.layout();
-  Generator generator(*layout.model, training.trainer.params(), *layout.region, *layout.stream, 1);
+  Generator generator(*layout.model, training.trainer.params(), *layout.region, *layout.stream, {.slots = 1});
   const SequenceRequest request{.tokens = {1, 2}, .wanted = 9};
   int tokens = 0, ended = 0;
   const auto step = [&](bool goes_on) {

@@ -20,7 +20,7 @@ inline std::vector<Generator::Prompt> five_prompts() {
 inline std::vector<std::vector<TokenId>> sampled(Trainer& trainer, std::span<const Generator::Prompt> prompts,
                                                  int64_t tokens, int64_t slots, const SampleConfig& config) {
   Layout& layout = trainer.layout();
-  Generator generator(*layout.model, trainer.params(), *layout.region, *layout.stream, slots,
+  Generator generator(*layout.model, trainer.params(), *layout.region, *layout.stream, {.slots = slots},
                       layout.executor->bound_infer());
   generator.limit_ids(61);
   std::vector<std::vector<TokenId>> all(prompts.size());

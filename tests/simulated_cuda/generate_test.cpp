@@ -34,7 +34,7 @@ void expect_tokens_of_the_cpu(Trainer& trainer, const std::vector<Generator::Pro
   DeviceWeights weights(trainer.params(), model.compute(), stream);
   model.bring_to_device(stream);
   const auto want = sampled(trainer, prompts, 14, slots, config);
-  Generator generator(model, weights, *trainer.layout().region, stream, slots);
+  Generator generator(model, weights, *trainer.layout().region, stream, {.slots = slots});
   generator.limit_ids(61);
   const int64_t launches = simulated_cuda::graph_launches();
   std::vector<std::vector<TokenId>> got(prompts.size());
@@ -101,7 +101,8 @@ TEST(SimulatedGeneration, SamplesFromTheTrainersWeights) {
   EXPECT_EQ(sampled(device.trainer, five_prompts(), 6, 2, {.temperature = 0}),
             sampled(host.trainer, five_prompts(), 6, 2, {.temperature = 0}));
   EXPECT_EQ(simulated_cuda::graph_launches(), launches);
-  const InferBytes bytes = Generator::planned_bytes(*device.trainer.layout().model, 2, Device::kCuda);
+  const InferBytes bytes =
+      Generator::planned_bytes(*device.trainer.layout().model, {.slots = 2}, Device::kCuda);
   EXPECT_GT(bytes.device, bytes.host);
 }
 

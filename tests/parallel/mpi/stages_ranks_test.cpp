@@ -225,7 +225,7 @@ TEST(Stages, GenerateTheTextOfOneRank) {
   const auto text = [](Training& run) {
     Generator generator(
         *run.trainer.layout().model, run.trainer.params(), *run.trainer.layout().region,
-        *run.trainer.layout().stream, 2,
+        *run.trainer.layout().stream, {.slots = 2},
         [&](LayerContext& ctx, const InferBatch& batch, const std::vector<KvCache>& caches,
             const Tensor& logits) { run.trainer.layout().executor->infer(ctx, batch, caches, logits); });
     std::vector<TokenId> tokens;
