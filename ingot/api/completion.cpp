@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "ingot/core/error.h"
 #include "ingot/data/tokenizer/unicode.h"
 #include "ingot/infer/log_likelihood.h"
 #include "ingot/infer/prompt.h"
@@ -29,9 +30,13 @@ std::string new_id(bool is_chat) {
   return fmt::format("{}-{:x}{:04x}", is_chat ? "chatcmpl" : "cmpl", now, ++count & 0xffff);
 }
 
+// Returns the bytes of a token; none if the vocabulary leaves the id out.
 std::string bytes_of(const Tokenizer& tokenizer, TokenId id) {
   std::string bytes;
-  tokenizer.append_bytes(id, bytes);
+  try {
+    tokenizer.append_bytes(id, bytes);
+  } catch (const Error&) {
+  }
   return bytes;
 }
 
