@@ -75,7 +75,11 @@ def main():
     model, tokenizer = load_model(given.folder), load_tokenizer(given.folder)
     loss = count = 0
     for line in given.chat.read_text().splitlines():
-        ids, labels = labels_of(tokenizer, json.loads(line)["messages"])
+        messages = json.loads(line)["messages"]
+        ids, labels = labels_of(tokenizer, messages)
+        while len(ids) > model.config.max_position_embeddings and len(messages) > 3:
+            messages = messages[:-2]  # a long conversation loses its last question and answer
+            ids, labels = labels_of(tokenizer, messages)
         if len(ids) > model.config.max_position_embeddings:
             continue
         targets = sum(label != -100 for label in labels)
