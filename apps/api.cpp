@@ -1,20 +1,17 @@
 // ingot api: a model behind OpenAI's HTTP interface.
 #include <fmt/core.h>
 
-#include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
 #include "apps/model_options.h"
 #include "apps/run_note.h"
+#include "apps/serve_until_told.h"
 #include "ingot/api/api_server.h"
-#include "ingot/core/process/stop_signals.h"
 #include "ingot/core/visible_text.h"
 
 namespace ingot {
@@ -40,14 +37,8 @@ void serve_api(const ApiArguments& arguments) {
              visible_line(model.name), visible_line(server.url()), model.context, options.slots,
              model.chat ? fmt::format("chat template {}", model.chat->name()) : "no chat template");
   std::fflush(stdout);
-  std::atomic<bool> is_over = false;
-  std::thread stopper([&] {
-    while (!signals.is_told_to_end() && !is_over) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    server.stop();
-  });
-  server.serve();
-  is_over = true;
-  stopper.join();
+  serve_until_told(
+      signals, [&] { server.serve(); }, [&] { server.stop(); });
 }
 
 constexpr const char* kApiFooter =

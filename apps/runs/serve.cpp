@@ -1,17 +1,14 @@
 // ingot serve: runs in a browser, live.
 #include <fmt/core.h>
 
-#include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
-#include "ingot/core/process/stop_signals.h"
+#include "apps/serve_until_told.h"
 #include "ingot/core/visible_text.h"
 #include "ingot/http/http_host.h"
 #include "ingot/watch/page_server.h"
@@ -46,14 +43,8 @@ void serve(const ServeArguments& arguments) {
     fmt::print(stderr, "WARNING: the page shows at most {} runs; name fewer folders to see the other {}\n",
                RunSet::kMostRuns, runs.left_out());
   std::fflush(stdout);
-  std::atomic<bool> is_over = false;
-  std::thread stopper([&] {
-    while (!signals.is_told_to_end() && !is_over) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    server.stop();
-  });
-  server.serve();
-  is_over = true;
-  stopper.join();
+  serve_until_told(
+      signals, [&] { server.serve(); }, [&] { server.stop(); });
 }
 
 constexpr const char* kServeFooter =

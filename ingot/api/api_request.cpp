@@ -18,7 +18,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kDefaultTokens = 16;  // of a completion; a chat's answer takes what the context has left
+// A completion has so many tokens by default. A chat's answer takes what the context has left.
+constexpr int64_t kDefaultTokens = 16;
 
 [[noreturn]] void refuse(const std::string& key, const std::string& what) {
   throw ApiError(400, fmt::format("{} {}", key, what), key);

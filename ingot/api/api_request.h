@@ -37,25 +37,26 @@ struct ApiModel {
 
 struct ApiPrompt {
   std::vector<TokenId> tokens;  // 1 to context
-  std::string text;             // what `echo` gives back
+  std::string text;             // An answer with `echo` begins with it.
 };
 
+// "Choice" is OpenAI's word for one continuation of a prompt.
 struct ApiRequest {
-  static constexpr int64_t kMostChoices = 256;  // of all prompts together
-  static constexpr int64_t kMostTop = 20;       // alternatives of a token
+  static constexpr int64_t kMostChoices = 256;  // A request has at most so many, over all its prompts.
+  static constexpr int64_t kMostTop = 20;
   static constexpr size_t kMostStops = 16;
 
   bool is_chat = false;
   std::vector<ApiPrompt> prompts;
-  int64_t choices = 1;              // of each prompt (n)
-  int64_t tokens = 0;               // of a choice, at most
-  SampleConfig sample = {};         // choice i, counted over all prompts, is drawn with seed + i
-  uint64_t seed = 0;                // drawn if the request has none
-  std::vector<std::string> stops;   // a text ends before the first of them
-  std::optional<int64_t> top = {};  // log-probabilities with so many alternatives
-  bool has_echo = false;            // texts begin with the prompt
+  int64_t choices = 1;              // Each prompt has so many (n).
+  int64_t tokens = 0;               // A choice has at most so many tokens.
+  SampleConfig sample = {};         // Choice i, counted over all prompts, is drawn with seed + i.
+  uint64_t seed = 0;                // It is drawn at random if the request has none.
+  std::vector<std::string> stops;   // A text ends before the first of them.
+  std::optional<int64_t> top = {};  // Each token has its log-probability, and so many alternatives.
+  bool has_echo = false;            // A text begins with its prompt.
   bool is_stream = false;
-  bool has_usage = false;  // the stream ends with the numbers of tokens
+  bool has_usage = false;  // The stream ends with the numbers of tokens.
 
   int64_t all_choices() const { return std::ssize(prompts) * choices; }
 };

@@ -79,10 +79,14 @@ ApiServer::ApiServer(const std::filesystem::path& model, const ApiOptions& optio
 std::string ApiServer::url() const { return http_url(options_.host, server_.port()) + "/v1"; }
 
 void ApiServer::serve() {
-  std::thread clients([this] { server_.serve(); });
-  engine_.run([this] { server_.wake(); });
+  const std::jthread clients([this] { server_.serve(); });
+  try {
+    engine_.run([this] { server_.wake(); });
+  } catch (...) {
+    server_.stop();
+    throw;
+  }
   server_.stop();
-  clients.join();
 }
 
 void ApiServer::stop() noexcept { engine_.stop(); }

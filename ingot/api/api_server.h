@@ -22,7 +22,7 @@ namespace ingot {
 
 struct ApiOptions {
   ServedOptions model;
-  std::string name;           // of the model; empty: that of its folder
+  std::string name;           // Clients see it; empty: the model has its folder's name.
   std::string template_name;  // a known chat template; empty: the one in the model's folder
   std::string host = "127.0.0.1";
   int port = 8000;  // 0: a free one

@@ -34,9 +34,9 @@ struct ApiChoice {
   std::string text = {}, held = {};  // held: not yet in the text, because a stop may begin in it
   Utf8Stream utf8 = {};
   std::vector<TokenScore> scores = {};
-  size_t sent_scores = 0;  // of a stream
-  int64_t offset = 0;      // characters of the tokens with scores
-  int64_t tokens = 0;      // sampled
+  size_t sent_scores = 0;  // The stream has sent the first ones of `scores`, so many.
+  int64_t offset = 0;      // The tokens in `scores` have so many characters.
+  int64_t tokens = 0;      // So many were sampled.
   enum class End { kLength, kToken, kText } end = End::kLength;
   bool has_role = false;  // the stream has said who speaks
 };
@@ -44,7 +44,7 @@ struct ApiChoice {
 // The members that all objects of an answer have.
 struct ApiIdentity {
   std::string id;
-  int64_t created_s;  // of the epoch
+  int64_t created_s;  // seconds since 1970
   std::string model;
 };
 

@@ -21,8 +21,7 @@ namespace ingot {
 // The sequences that a Generator continues at the same time.
 struct GeneratorShape {
   int64_t slots = 1;
-  bool has_scores =
-      false;  // there is memory for the logits of the prompts' tokens (SequenceRequest::has_scores)
+  bool has_scores = false;  // There is memory for requests with scores.
 };
 
 // A prompt, and how it is continued.
@@ -104,7 +103,7 @@ class Generator {
     SampleConfig sample;
     std::vector<int32_t> tokens;  // all so far
     size_t prompt = 0;            // number of them that were given
-    size_t passed = 0;            // those before it are not passed to the sink, or were
+    size_t passed = 0;            // the first one that the sink is still to receive
     size_t read = 0;              // number of them that have gone to the model
     int64_t cached = 0;           // positions filled in the slot
     int64_t wanted = 0;           // tokens still to be sampled

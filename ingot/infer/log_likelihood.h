@@ -17,7 +17,6 @@ class LogLikelihood {
   }
   // Returns the logarithm of the probability of a token with this logit.
   double of(float logit) const { return static_cast<double>(logit - highest_) - log_sum_; }
-  float highest() const { return highest_; }
 
  private:
   float highest_;
