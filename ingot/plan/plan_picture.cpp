@@ -12,6 +12,7 @@ namespace {
 
 constexpr double kWidth = 960, kLeft = 90, kRight = 20, kBar = 22, kGap = 8, kTop = 44;
 constexpr size_t kMostRows = 16;  // ranks shown in each half
+constexpr double kNarrow = 0.01;  // of the width: neighbours that are narrower are drawn as one bar
 constexpr std::array<const char*, 8> kColors{"#4477aa", "#ee6677", "#228833", "#ccbb44",
                                              "#66ccee", "#aa3377", "#bbbbbb", "#e08030"};
 
@@ -100,6 +101,39 @@ void draw_memory(const Plan& plan, const PlanTarget& target, Picture& picture) {
   picture.legend();
 }
 
+struct Bar {
+  double from = 0, to = 0;  // fractions of the step
+  std::string kind, tip;
+  int spans = 1;
+
+  // Takes in `next`, if the two touch and are too narrow to be told from one another in a picture.
+  bool take(const Bar& next) {
+    const double width = spans == 1 ? to - from : 0;
+    if (next.from - to > 1e-9 || width > kNarrow || next.to - next.from > kNarrow) return false;
+    if (kind != next.kind) kind = "forward and backward";
+    to = next.to;
+    ++spans;
+    return true;
+  }
+};
+
+// The bars of what a rank computes or waits for. A step of many micro-batches has one bar for their passes.
+std::vector<Bar> compute_bars(const RankTimeline& timeline, const RankProgram& program, double step_s) {
+  std::vector<Bar> bars;
+  for (const TimelineSpan& span : timeline.spans) {
+    if (span.track == TimelineSpan::Track::kOperation) continue;
+    const std::string& name = program.names[static_cast<size_t>(span.name)];
+    Bar bar{span.begin_s / step_s, span.end_s / step_s, kind_of(span, name), name};
+    if (bars.empty() || bar.kind == "waiting" || bars.back().kind == "waiting" || !bars.back().take(bar))
+      bars.push_back(std::move(bar));
+  }
+  return bars;
+}
+
+std::string times(double from, double to, double step_s) {
+  return fmt::format("{:.3f} to {:.3f} ms", 1e3 * from * step_s, 1e3 * to * step_s);
+}
+
 void draw_timelines(const Plan& plan, Picture& picture) {
   picture.title(fmt::format("a step of {}, by rank; operations between ranks below each rank",
                             plan.schedule.step_s >= 1
@@ -110,19 +144,20 @@ void draw_timelines(const Plan& plan, Picture& picture) {
     if (shown++ == kMostRows) break;
     const RankProgram& program = *plan.programs.programs[static_cast<size_t>(timeline.rank)];
     picture.label(fmt::format("rank {}", timeline.rank));
-    for (const TimelineSpan& span : timeline.spans) {
-      const double from = span.begin_s / plan.schedule.step_s, to = span.end_s / plan.schedule.step_s;
-      const std::string& name = program.names[static_cast<size_t>(span.name)];
-      const std::string tip =
-          fmt::format("{}: {:.3f} to {:.3f} ms", name, 1e3 * span.begin_s, 1e3 * span.end_s);
-      if (span.track != TimelineSpan::Track::kOperation) {
-        picture.bar(from, to, kind_of(span, name), tip, kBar * 0.7);
-        continue;
-      }
-      picture.y += kBar * 0.75;
-      picture.bar(from, to, "operation", tip, kBar * 0.25);
-      picture.y -= kBar * 0.75;
+    const double step_s = plan.schedule.step_s;
+    for (const Bar& bar : compute_bars(timeline, program, step_s)) {
+      const std::string what = bar.spans == 1 ? bar.tip : fmt::format("{} passes", bar.spans);
+      picture.bar(bar.from, bar.to, bar.kind, what + ": " + times(bar.from, bar.to, step_s), kBar * 0.7);
     }
+    picture.y += kBar * 0.75;
+    for (const TimelineSpan& span : timeline.spans) {
+      if (span.track != TimelineSpan::Track::kOperation) continue;
+      const double from = span.begin_s / step_s, to = span.end_s / step_s;
+      picture.bar(from, to, "operation",
+                  program.names[static_cast<size_t>(span.name)] + ": " + times(from, to, step_s),
+                  kBar * 0.25);
+    }
+    picture.y -= kBar * 0.75;
     picture.next_row();
   }
   picture.legend();

@@ -202,6 +202,18 @@ TEST(Pipeline, IsDrawn) {
   EXPECT_THAT(picture, HasSubstr("rank 0"));
 }
 
+TEST(PlanPicture, ManyMicroBatchesAreOneBar) {
+  const Plan plan = make_plan(config_with("gpt2-124m", {"train.grad_accum=64"}), h100(), {0});
+  ASSERT_GT(plan.schedule.timelines.at(0).spans.size(), 128);
+  const std::string picture = plan_picture(plan, h100());
+  EXPECT_THAT(picture, HasSubstr("forward and backward"));
+  EXPECT_THAT(picture, HasSubstr("optimizer"));
+  int bars = 0;
+  for (size_t at = picture.find("<title>"); at != std::string::npos; at = picture.find("<title>", at + 1))
+    ++bars;
+  EXPECT_LT(bars, 30);
+}
+
 TEST(PlanSearch, FindsWhatFitsAndKeepsTheStep) {
   const RunConfig config =
       config_with("gpt2-124m", {"precision.compute=bf16", "train.batch_size=8", "train.grad_accum=8"});
