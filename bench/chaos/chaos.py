@@ -49,6 +49,7 @@ class Command:
 
         def lead_session():
             os.setsid()
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the script itself may run under nohup, which Ingot would respect
             if has_terminal:
                 fcntl.ioctl(output, termios.TIOCSCTTY, 0)
 

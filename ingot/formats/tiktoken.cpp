@@ -87,7 +87,7 @@ std::vector<std::string> read_tiktoken(std::string_view text, const std::string&
   const uint64_t line_count = static_cast<uint64_t>(std::count(text.begin(), text.end(), '\n')) + 1;
   const uint64_t max_rank = line_count + kMaxUnusedTokenIds;
   std::vector<std::string> tokens;
-  size_t number = 0, rank_count = 0;
+  size_t number = 0;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     std::string_view line = text.substr(begin, end - begin);
@@ -102,7 +102,6 @@ std::vector<std::string> read_tiktoken(std::string_view text, const std::string&
     if (!tokens[entry.rank].empty())
       fail(ErrorKind::kData, "{}:{}: rank {} occurs twice", name, number, entry.rank);
     tokens[entry.rank] = std::move(entry.token);
-    ++rank_count;
   }
   if (tokens.empty()) fail(ErrorKind::kData, "{}: holds no tokens; is the download complete?", name);
   return tokens;

@@ -11,8 +11,9 @@ namespace ingot {
 namespace {
 
 constexpr double kWidth = 960, kLeft = 90, kRight = 20, kBar = 22, kGap = 8, kTop = 44;
-constexpr size_t kMostRows = 16;  // ranks shown in each half
-constexpr double kNarrow = 0.01;  // of the width: neighbours that are narrower are drawn as one bar
+constexpr size_t kMostRows = 16;       // ranks shown in each half
+constexpr double kNarrow = 0.01;       // of the width: neighbours that are narrower are drawn as one bar
+constexpr double kInvisible = 0.0001;  // of the width: nothing is drawn for what is narrower
 constexpr std::array<const char*, 8> kColors{"#4477aa", "#ee6677", "#228833", "#ccbb44",
                                              "#66ccee", "#aa3377", "#bbbbbb", "#e08030"};
 
@@ -30,8 +31,8 @@ class Picture {
   }
   // from and to are fractions of the width.
   void bar(double from, double to, const std::string& name, const std::string& tip, double height = kBar) {
+    if (to - from < kInvisible) return;
     const double width = (kWidth - kLeft - kRight) * (to - from);
-    if (width < 0.05) return;
     body_ += fmt::format(
         "<rect x='{:.2f}' y='{:.2f}' width='{:.2f}' height='{:.2f}' fill='{}'><title>{}</title></rect>\n",
         kLeft + (kWidth - kLeft - kRight) * from, y, width, height, color(name), escape_markup(tip));
@@ -106,15 +107,17 @@ struct Bar {
   std::string kind, tip;
   int spans = 1;
 
-  // Takes in `next`, if the two touch and are too narrow to be told from one another in a picture.
+  // Takes in `next`, if both are passes that touch and are too narrow to be seen apart.
   bool take(const Bar& next) {
     const double width = spans == 1 ? to - from : 0;
-    if (next.from - to > 1e-9 || width > kNarrow || next.to - next.from > kNarrow) return false;
+    if (!is_pass() || !next.is_pass()) return false;
+    if (next.from - to > kInvisible || width > kNarrow || next.to - next.from > kNarrow) return false;
     if (kind != next.kind) kind = "forward and backward";
     to = next.to;
     ++spans;
     return true;
   }
+  bool is_pass() const { return kind.starts_with("forward") || kind == "backward"; }
 };
 
 // The bars of what a rank computes or waits for. A step of many micro-batches has one bar for their passes.
@@ -124,8 +127,8 @@ std::vector<Bar> compute_bars(const RankTimeline& timeline, const RankProgram& p
     if (span.track == TimelineSpan::Track::kOperation) continue;
     const std::string& name = program.names[static_cast<size_t>(span.name)];
     Bar bar{span.begin_s / step_s, span.end_s / step_s, kind_of(span, name), name};
-    if (bars.empty() || bar.kind == "waiting" || bars.back().kind == "waiting" || !bars.back().take(bar))
-      bars.push_back(std::move(bar));
+    if (bar.to - bar.from < kInvisible) continue;
+    if (bars.empty() || !bars.back().take(bar)) bars.push_back(std::move(bar));
   }
   return bars;
 }
@@ -146,7 +149,7 @@ void draw_timelines(const Plan& plan, Picture& picture) {
     picture.label(fmt::format("rank {}", timeline.rank));
     const double step_s = plan.schedule.step_s;
     for (const Bar& bar : compute_bars(timeline, program, step_s)) {
-      const std::string what = bar.spans == 1 ? bar.tip : fmt::format("{} passes", bar.spans);
+      const std::string what = bar.spans == 1 ? bar.tip : fmt::format("{} passes of units", bar.spans);
       picture.bar(bar.from, bar.to, bar.kind, what + ": " + times(bar.from, bar.to, step_s), kBar * 0.7);
     }
     picture.y += kBar * 0.75;
