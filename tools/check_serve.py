@@ -293,6 +293,26 @@ def use_report(browser, report, name):
     check(not found, "\n".join(found))
 
 
+def use_sweep(browser, folder, name):
+    """The reports of a sweep and of a comparison fit the screen, with their commands wrapped."""
+    for file in ("sweep/report.html", "compare.html"):
+        browser.call("Page.navigate", url=(folder / file).as_uri())
+        browser.wait("document.readyState === 'complete'", f"{file} is loaded")
+        browser.shot(f"{name}-{file.replace('/', '-').removesuffix('.html')}")
+        check(browser.value("document.documentElement.scrollWidth <= innerWidth"), f"{file} is not wider than the screen")
+        check(browser.value("[...document.querySelectorAll('pre')].every((e) => e.scrollWidth <= e.clientWidth)"), f"commands in {file} are wrapped")
+    found = list(browser.problems("file://"))
+    check(not found, "\n".join(found))
+
+
+def make_sweep(program, folder):
+    words = ["--set", "train.steps=20", "--set", "train.threads=1", "--set", "sample.count=0", "--quiet"]
+    sweep = ["sweep", "tiny-llama", "--data", str(folder / "text.txt"), "--out", str(folder / "sweep"), "--vary", "optimizer.lr=1e-4,1e-3,1e-2",
+             "--vary", "optimizer.weight_decay=0.01,0.1", "--seeds", "1"]
+    subprocess.run([program, *sweep, *words], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([program, "compare", str(folder / "sweep"), "--html", str(folder / "compare.html")], check=True, stdout=subprocess.DEVNULL)
+
+
 def make_report(program, folder):
     (folder / "text.txt").write_text("the cat sat on the mat. a dog ran. " * 2000)
     subprocess.run([program, "train", "tiny-llama", "--data", str(folder / "text.txt"), "--out", str(folder / "trained"), "--set",
@@ -322,6 +342,7 @@ def main():
         (runs / "beta" / "run.json").write_text(json.dumps(record | {"best": {"step": 500, "val_loss": 1.25}}))
         make_run(runs / "gamma-long", LONG, 0.003, 3)
         report = make_report(given.program, folder)
+        make_sweep(given.program, folder)
         server = subprocess.Popen([given.program, "serve", "--port", "0", str(runs)], stdout=subprocess.PIPE, text=True)
         browser = Browser(given.chromium, folder / "profile")
         browser.shots = given.screenshots
@@ -332,6 +353,7 @@ def main():
                 use_page(browser, url, runs, name, is_phone)
                 browser.events.clear()
                 use_report(browser, report, name)
+                use_sweep(browser, folder, name)
                 print(f"check_serve: {name}: page and report work")
             server.send_signal(2)
             check(server.wait(5) == 0, "SIGINT ends the server with 0")
