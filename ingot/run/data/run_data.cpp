@@ -227,7 +227,7 @@ RunData load_chats(const DataConfig& config, const std::optional<std::string>& t
                    const ChatSetup& setup, Val which, const CorpusProgress& progress) {
   if (!config.has_document_mask)
     fail(ErrorKind::kUsage,
-         "{}: is chat data, which need data.document_mask = true, so that no conversation sees another; set "
+         "{}: is chat data, which needs data.document_mask = true, so that no conversation sees another; set "
          "it, "
          "or train with the preset sft",
          config.train.front());
