@@ -187,9 +187,47 @@ def test_weights_come_from_numpy_and_torch(tokens):
     assert other.evaluate() != trainer.evaluate()
     other.set_weights({name: array.astype(np.float64) for name, array in trainer.weights().items()})
     assert other.evaluate() == trainer.evaluate()
-    torch = pytest.importorskip("torch")
-    other.set_weights({name: torch.nn.Parameter(torch.zeros(array.shape, dtype=torch.bfloat16)) for name, array in other.weights().items()})
+
+    class Tensor:
+        """What a tensor of torch on a device has."""
+
+        def __init__(self, values, dtype="torch.bfloat16"):
+            self.values, self.dtype, self.shape = values, dtype, values.shape
+
+        def detach(self):
+            return self
+
+        cpu = detach
+
+        def float(self):
+            return Tensor(self.values, "torch.float32")
+
+        def numpy(self):
+            assert self.dtype != "torch.bfloat16", "numpy has no bf16"
+            return self.values
+
+    other.set_weights({name: Tensor(np.zeros_like(array)) for name, array in other.weights().items()})
     assert other.evaluate()["loss"] == pytest.approx(np.log(256), rel=1e-6)
+
+
+def test_torch_gives_data_losses_and_weights(tokens):
+    torch = pytest.importorskip("torch")
+    rows = torch.tensor(tokens[: 33 * 16].reshape(16, 33))
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(rows[:, :-1], rows[:, 1:]), batch_size=3)
+    built_in, own = ingot.Trainer(NESTED, data=loader), ingot.Trainer(NESTED, data=loader)
+
+    def loss(logits, targets):
+        torch.set_num_threads(1)
+        z = torch.from_numpy(logits).requires_grad_()
+        value = torch.nn.functional.cross_entropy(z.flatten(0, 1), torch.from_numpy(targets).long().flatten())
+        value.backward()
+        return value.item(), z.grad
+
+    for _ in range(5):
+        assert own.step(loss=loss)["loss"] == pytest.approx(built_in.step()["loss"], rel=1e-5)
+    other = ingot.Trainer(NESTED, data=rows)
+    other.set_weights({name: torch.nn.Parameter(torch.zeros(array.shape, dtype=torch.bfloat16)) for name, array in other.weights().items()})
+    assert other.loss(rows) == pytest.approx(np.log(256), rel=1e-6)
 
 
 def test_run_calls_back(tokens):
@@ -269,7 +307,7 @@ def test_the_program_and_python_continue_each_other_bit_for_bit(text, tmp_path, 
     assert [loaded.step()["loss"] for _ in range(7)] == [want[step] for step in range(6, 13)]
     # Both end with the same weights, in files that transformers opens.
     ours, theirs = loaded.save(tmp_path / "loaded"), tmp_path / "whole/checkpoints/step-000000012"
-    for name in ("model.safetensors", "config.json", "tokenizer.json"):
+    for name in ("model.safetensors", "optimizer.safetensors", "trainer.json", "config.json", "tokenizer.json", "config.toml"):
         assert (ours / name).read_bytes() == (theirs / name).read_bytes(), name
 
 
