@@ -46,9 +46,9 @@ def log_records(data):
             record = b""
 
 
-def check_wandb(program, run, folder):
+def check_wandb(program, run, folder, *more):
     env = dict(os.environ, WANDB_MODE="offline", WANDB_DIR=str(folder), WANDB_SILENT="true")
-    subprocess.run([program, "export-run", str(run), "--wandb", "--project", "p"], check=True, env=env, cwd=folder)
+    subprocess.run([program, "export-run", str(run), "--wandb", "--project", "p", *more], check=True, env=env, cwd=folder)
     from wandb.proto import wandb_internal_pb2
     [file] = folder.glob("wandb/offline-run-*/*.wandb")
     arrived, configuration = {}, {}
@@ -105,6 +105,9 @@ def main():
                         "train.threads=1", "--set", "train.stats_every=10", "--set", "eval.every=10", "--set", "sample.every=10"], check=True,
                        stdout=subprocess.DEVNULL)
         check_wandb(program, run, folder)
+        (folder / "live").mkdir()
+        check_wandb(program, run, folder / "live", "--follow")
+        check(json.loads((run / "wandb.json").read_text())["step"] == 30, "wandb: the last step is in wandb.json")
         check_mlflow(program, run, folder)
     return 0
 

@@ -2,21 +2,30 @@
 """Sends a finished or running run's folder to Weights & Biases or MLflow: configuration, metrics with their steps, samples
 and how the run ended. `ingot export-run` calls it; it needs `pip install wandb` or `pip install mlflow`, and nothing of Ingot.
 
-Usage: export_run.py RUN (--wandb | --mlflow) [--project NAME] [--name NAME] [--to URI] [--params]"""
+With --follow it sends every step as soon as the run has written the next one, until the run has ended. RUN/wandb.json then has the
+id of the run there and the last step that was sent, so that it can be stopped and started again. It changes nothing else in RUN.
+
+Usage: export_run.py RUN (--wandb | --mlflow) [--follow] [--project NAME] [--name NAME] [--to URI] [--params]"""
 import argparse
 import datetime
 import heapq
 import itertools
 import json
 import math
+import os
 import pathlib
 import re
+import secrets
 import stat
 import sys
+import time
 
 MOST_BYTES = 1 << 20  # of a sample, a configuration and a line
 BATCH = 900           # MLflow takes at most 1000 metrics at once
 MOST_ROWS = 1000      # of W&B's table of samples, which is kept in memory
+POLL_S = 1            # between two looks at a run that is followed
+AGAIN_S = 30          # for which a run that has failed or was interrupted may be started again
+SILENT_S = 600        # without a heartbeat, after which a run has died
 
 
 def fail(message, code=2):
@@ -57,13 +66,57 @@ def rows(path):
     if file is None:
         return
     with file:
-        for line in lines(file):
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(row, dict) and isinstance(row.get("step"), (int, float)) and math.isfinite(row["step"]):
-                yield int(row["step"]), row
+        yield from map(step_of, filter(None, map(parse, lines(file))))
+
+
+def parse(line):
+    """The object of a line if it has a step."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    is_step = isinstance(row, dict) and isinstance(row.get("step"), (int, float)) and math.isfinite(row["step"])
+    return row if is_step else None
+
+
+def step_of(row):
+    return int(row["step"]), row
+
+
+def has_ended(run, quiet_s):
+    """Returns True if a run that has written nothing for quiet_s will write no more."""
+    try:
+        status = json.loads(read_plain(run / "run.json")).get("status")
+    except (ValueError, AttributeError):
+        status = "running"  # it has not begun
+    if status != "running":
+        return status in ("completed", "stopped") or quiet_s > AGAIN_S
+    try:
+        beat_s = time.time() - (run / "heartbeat.json").stat().st_mtime
+    except OSError:
+        beat_s = quiet_s
+    return min(quiet_s, beat_s) > SILENT_S
+
+
+def followed(run):
+    """Yields what rows() does for metrics.jsonl, and waits for more until the run has ended. A file that was cut or replaced, as by
+    a run that is resumed, is read again from its beginning."""
+    path, at, inode, wrote = run / "metrics.jsonl", 0, None, time.monotonic()
+    while True:
+        is_end = has_ended(run, time.monotonic() - wrote)  # before the file is read to its end
+        if file := open_plain(path):
+            with file:
+                found = os.fstat(file.fileno())
+                if found.st_ino != inode or found.st_size < at:
+                    at, inode = 0, found.st_ino
+                file.seek(at)
+                for line in lines(file):
+                    at, wrote = file.tell(), time.monotonic()
+                    if row := parse(line):
+                        yield step_of(row)
+        if is_end:
+            return
+        time.sleep(POLL_S)
 
 
 def numbers(row):
@@ -71,9 +124,9 @@ def numbers(row):
             if key != "step" and isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)}
 
 
-def metrics(run, with_params):
+def metrics(run, with_params, follows=False):
     """Yields (step, numbers) with rising steps: what a step, its evaluation and its events say together."""
-    merged = rows(run / "metrics.jsonl")
+    merged = followed(run) if follows else rows(run / "metrics.jsonl")
     if with_params:
         norms = ((step, {f"params/{key}/{row.get('param', '')}": value for key, value in numbers(row).items()})
                  for step, row in rows(run / "params.jsonl"))
@@ -143,6 +196,30 @@ def summary(found):
     return {key: value for key, value in found.items() if isinstance(value, (str, int, float)) and key != "config_hash"}
 
 
+class Sent:
+    """RUN/wandb.json: the id of the run there, and the last step that was sent, which is written before the step is sent."""
+
+    def __init__(self, run):
+        self.path = run / "wandb.json"
+        try:
+            saved = json.loads(read_plain(self.path) or "{}")
+            self.id, self.step = str(saved.get("id", "")), int(saved.get("step", -1))
+        except (ValueError, AttributeError, TypeError) as problem:
+            fail(f"{self.path} is damaged ({problem}); remove it to begin a new run there")
+        self.id = self.id or secrets.token_hex(4)
+
+    def takes(self, step):
+        if step <= self.step:
+            return False
+        self.step = step
+        temporary = self.path.with_name("wandb.json.tmp")
+        temporary.unlink(missing_ok=True)
+        with open(temporary, "x", encoding="utf-8") as file:
+            json.dump({"id": self.id, "step": step}, file)
+        os.replace(temporary, self.path)
+        return True
+
+
 def to_wandb(run, given, found):
     try:
         import wandb
@@ -151,11 +228,18 @@ def to_wandb(run, given, found):
     settings = {"project": given.project, "name": given.name, "config": config(run), "job_type": "train", "reinit": True}
     if given.to:
         settings["settings"] = wandb.Settings(base_url=given.to)
+    sent = Sent(run) if given.follow else None
+    if sent:
+        settings |= {"id": sent.id, "resume": "allow"}
     target = wandb.init(**settings)
     steps = 0
-    for step, values in metrics(run, given.params):
+    for step, values in metrics(run, given.params, given.follow):
+        if sent and not sent.takes(step):
+            continue
         target.log(values, step=step)
         steps += 1
+    if sent:
+        found = record(run)
     newest = [list(one) for one in itertools.islice(samples(run), MOST_ROWS)]
     table = wandb.Table(columns=["step", "file", "text"], data=newest[::-1])
     if table.data:
@@ -211,8 +295,16 @@ def main():
     parser.add_argument("--name", default="")
     parser.add_argument("--to", default="")
     parser.add_argument("--params", action="store_true")
+    parser.add_argument("--follow", action="store_true")
     given = parser.parse_args()
     given.name = given.name or given.run.resolve().name
+    if given.follow and (given.mlflow or given.params):
+        fail("--follow sends metrics.jsonl to W&B; export to MLflow, or with --params, when the run has ended")
+    if given.follow:
+        print(f"following {given.run} until it has ended; Ctrl-C ends this, and not the run", flush=True)
+    # A run that was started just now has no step yet.
+    while given.follow and next(rows(given.run / "metrics.jsonl"), None) is None and not has_ended(given.run, 0):
+        time.sleep(POLL_S)
     found = record(given.run)
     steps, count = (to_wandb if given.wandb else to_mlflow)(given.run, given, found)
     print(f"exported {given.run}: {steps} steps, {count} samples, to {'wandb' if given.wandb else 'mlflow'}, project {given.project}")
@@ -220,4 +312,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        fail("interrupted; the same command goes on where it stopped", 75)

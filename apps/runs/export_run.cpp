@@ -20,14 +20,14 @@ namespace {
 
 struct ExportRunArguments {
   std::string run, project = "ingot", name, to;
-  bool is_wandb = false, is_mlflow = false, has_params = false;
+  bool is_wandb = false, is_mlflow = false, has_params = false, follows = false;
 };
 
 // Becomes python with the script, so that its output and exit code are this program's.
 [[noreturn]] void export_run(const ExportRunArguments& given) {
   if (given.is_wandb == given.is_mlflow)
     fail(ErrorKind::kUsage, "name one of --wandb and --mlflow: where the run is to be exported to");
-  if (read_regular(given.run + "/run.json", 1).empty())
+  if (!given.follows && read_regular(given.run + "/run.json", 1).empty())
     fail(ErrorKind::kUsage, "{} holds no run (no run.json); name a run's folder", given.run);
   const char* named = std::getenv("INGOT_PYTHON");
   const std::string python = named && *named ? named : "python3";
@@ -36,6 +36,7 @@ struct ExportRunArguments {
   if (!given.name.empty()) words.push_back("--name=" + given.name);
   if (!given.to.empty()) words.push_back("--to=" + given.to);
   if (given.has_params) words.emplace_back("--params");
+  if (given.follows) words.emplace_back("--follow");
   words.insert(words.end(), {"--", given.run});
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
@@ -52,7 +53,9 @@ constexpr const char* kExportRunFooter =
     "The SDK must be installed where python3 (or $INGOT_PYTHON) finds it: pip install wandb, or pip install\n"
     "mlflow. Its own settings hold: WANDB_MODE=offline writes to ./wandb, MLFLOW_TRACKING_URI names a "
     "server.\n"
-    "Every call makes a new run there. A run that is still going is exported as far as it is.\n";
+    "Every call makes a new run there. A run that is still going is exported as far as it is; with "
+    "--follow,\n"
+    "until it has ended, and the same command goes on where it was stopped.\n";
 
 }  // namespace
 
@@ -71,6 +74,7 @@ void add_export_run_command(Command& app) {
       ->type_name("URI");
   command->add_flag("--params", arguments->has_params,
                     "Export the norms of every parameter (params.jsonl) too");
+  command->add_flag("--follow", arguments->follows, "Send the steps to W&B while the run goes on");
   command->footer([] { return std::string(kExportRunFooter); });
   command->callback([arguments] { export_run(*arguments); });
 }

@@ -1,5 +1,6 @@
 // Loader makes batches of (tokens, targets) in the sampler's order, ahead of time on threads of its own.
-// EvalWindows makes the same kind of batches for one pass over a text from beginning to end.
+// EvalWindows makes the same kind of batches for one pass over a text from beginning to end. A BatchSource is
+// what a trainer takes batches from: a Loader, or a caller's own batches (data/given_batches.h).
 //
 // targets[b][t] is the token after tokens[b][t]. With the document mask on, doc_start tells attention
 // where the document of each token begins. The targets that the source masks are kIgnoreIndex. No other
@@ -43,6 +44,19 @@ struct Batch {
   int64_t first_sample = 0;     // global sample index of row 0 (Loader) or its window index (EvalWindows)
 };
 
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+  // Returns the next batch, valid until the next call of next() or seek().
+  virtual const Batch& next() = 0;
+  // Seconds that the last next() waited for a batch.
+  virtual double last_wait_s() const { return 0; }
+  // Makes the next batch begin at this global sample, which position() has returned before.
+  virtual void seek(int64_t global_sample) = 0;
+  // First global sample of the next round over all readers.
+  virtual int64_t position() const = 0;
+};
+
 struct LoaderConfig {
   BatchShape shape;
   // The number of readers (ranks) that share a run. Each takes every readers-th group of B samples.
@@ -56,27 +70,27 @@ struct LoaderConfig {
   void validate() const;  // kUsage error
 };
 
-class Loader {
+class Loader final : public BatchSource {
  public:
   // Starts the workers. `source` is borrowed and must outlive the loader.
   Loader(const TokenSource& source, const Sampler& sampler, const LoaderConfig& config);
-  ~Loader();
+  ~Loader() override;
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
   // Returns the next batch, valid until the next call of next() or seek(). The batches do not depend on the
   // number of workers. Throws the error that ended the making of this batch: kData for an id outside the
   // vocabulary. Allocates nothing. Must not be called from two threads at once.
-  const Batch& next();
+  const Batch& next() override;
   // Seconds that the last next(), and all calls in total, waited for a batch.
-  double last_wait_s() const { return last_wait_s_; }
+  double last_wait_s() const override { return last_wait_s_; }
   double total_wait_s() const { return total_wait_s_; }
 
   // Makes the next batch begin at this global sample (the counter of a checkpoint). REQUIRES:
   // global_sample is a non-negative multiple of B * readers.
-  void seek(int64_t global_sample);
+  void seek(int64_t global_sample) override;
   // First global sample of the next round over all readers; a checkpoint stores it.
-  int64_t position() const { return position_; }
+  int64_t position() const override { return position_; }
 
  private:
   struct Slot {

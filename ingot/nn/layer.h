@@ -15,6 +15,8 @@
 
 namespace ingot {
 
+class CustomLoss;  // custom_loss.h
+
 // The dropout of a micro-batch; p = 0 outside training.
 struct DropoutState {
   float p = 0;
@@ -33,6 +35,7 @@ struct LayerContext {
   Fp8State* fp8 = nullptr;  // for training; null in evaluation and generation, which do not use FP8
   // Attention has this window in place of a larger one of the model; 0: it has the model's.
   int64_t window = 0;
+  CustomLoss* loss = nullptr;  // replaces the cross-entropy of the head, if it is set
   // Products write the gradients of the unit's weights instead of adding to them (program/store_calls.cpp).
   bool overwrites_gradients = false;
 
@@ -44,6 +47,7 @@ struct LayerContext {
             .dropout = dropout,
             .fp8 = fp8,
             .window = window,
+            .loss = loss,
             .overwrites_gradients = overwrites_gradients};
   }
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ingot/core/copy.h"
+#include "ingot/nn/custom_loss.h"
 #include "ingot/ops/cast.h"
 #include "ingot/ops/matmul.h"
 #include "ingot/ops/tf32.h"
@@ -191,7 +192,11 @@ LinearCrossEntropyReport LossHead::forward(LayerContext& ctx, const Out& out, co
     result.dw = gradient.dw;
     result.adds_dw = gradient.adds;
   }
-  const LinearCrossEntropyReport report = linear_cross_entropy(result, in, op, l.scratch, ctx.stream);
+  LinearCrossEntropyReport report;
+  if (ctx.loss)
+    run_custom(ctx, result, in, op);
+  else
+    report = linear_cross_entropy(result, in, op, l.scratch, ctx.stream);
   if (l.dx) cast(out.dx, l.dx, ctx.stream);
   if (ctx.fp8 && is_fp8) {
     ctx.fp8->add(first_counter_, report.fp8.x);
@@ -199,6 +204,23 @@ LinearCrossEntropyReport LossHead::forward(LayerContext& ctx, const Out& out, co
     ctx.fp8->add(first_counter_ + 2, report.fp8.d_logits);
   }
   return report;
+}
+
+void LossHead::run_custom(LayerContext& ctx, const LinearCrossEntropyOut& out, const LinearCrossEntropyIn& in,
+                          const LinearCrossEntropyConfig& op) const {
+  if (op.precision == HeadPrecision::kFp8 || tp_.count > 1)
+    fail(ErrorKind::kUsage, "a loss of your own needs whole logits of 16 bits or more: {}",
+         tp_.count > 1 ? "set parallel.tp to 1" : "set head.precision to compute, f32, bf16 or f16");
+  ctx.loss->run({.x = in.x,
+                 .w = in.w,
+                 .targets = in.targets,
+                 .losses = out.losses,
+                 .is_correct = out.is_correct,
+                 .dx = out.dx,
+                 .dw = out.dw,
+                 .adds_dw = out.adds_dw,
+                 .grad_scale = op.loss.grad_scale},
+                ctx.stream);
 }
 
 void LossHead::check(LayerContext& ctx, const Tensor& sums, const Tensor& losses, const Tensor& x,

@@ -76,7 +76,8 @@ class LossHead {
   };
   // With grad_scale != 0 it computes the gradients of grad_scale * (sum of losses), and adds (+=) the
   // weight's to the store; otherwise only the plain cross-entropy for evaluation. x (N, C) compute dtype;
-  // targets (N) i32.
+  // targets (N) i32. With ctx.loss the losses are its own; throws a kUsage error then if training has an FP8
+  // head, or if the table is sharded.
   LinearCrossEntropyReport forward(LayerContext& ctx, const Out& out, const Tensor& x, const Tensor& targets,
                                    float grad_scale) const;
   // Computes the loss of about `tokens` evenly spaced rows of x again, in f32. Writes sums (kCheckSums,
@@ -97,6 +98,8 @@ class LossHead {
     LinearCrossEntropyScratch scratch;
   };
   LinearCrossEntropyConfig op_config(int64_t N, float grad_scale, Device device) const;
+  void run_custom(LayerContext& ctx, const LinearCrossEntropyOut& out, const LinearCrossEntropyIn& in,
+                  const LinearCrossEntropyConfig& op) const;
   ColumnShard columns(LayerContext& ctx) const;
   Layout layout(Arena& arena, int64_t N, const LinearCrossEntropyConfig& op, bool has_grads) const;
   struct CheckLayout {

@@ -1,29 +1,14 @@
 // Generation: Transformer appends tokens to a cache of keys and values and computes the next logits.
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "ingot/core/copy.h"
+#include "ingot/nn/logit_cap.h"
 #include "ingot/nn/transformer.h"
 #include "ingot/ops/embedding.h"
 #include "ingot/ops/matmul.h"
 
 namespace ingot {
-namespace {
-
-double apply_cap(const LogitCapConfig& cap, double x) {
-  switch (cap.kind) {
-    case LogitCap::kTanh:
-      return cap.a * std::tanh(x / cap.a);
-    case LogitCap::kSigmoid:
-      return cap.a / (1 + std::exp(-(x + cap.b) / cap.c));
-    case LogitCap::kNone:
-      break;
-  }
-  return x;
-}
-
-}  // namespace
 
 std::vector<KvCache> Transformer::make_caches(Arena& arena, int64_t slots, int64_t positions) const {
   INGOT_CHECK(slots * positions <= std::numeric_limits<int32_t>::max(),

@@ -16,19 +16,6 @@
 namespace ingot {
 namespace {
 
-// The configuration stored in the checkpoint. It leaves out where this part of the run stops and what it
-// runs on, because those are not properties of the model.
-std::string checkpoint_config(RunConfig config) {
-  config.train.stop_at = 0;
-  config.parallel = {};
-  config.checkpoint.is_async = CheckpointConfig{}.is_async;
-  config.train.is_overcommitted = false;
-  config.train.device = Device::kCpu;
-  config.train.has_graph = false;
-  config.precision.allows_tf32 = false;
-  return config_toml(config, ConfigDocs::kNone);
-}
-
 // Returns true if the same save may succeed later: the state is sound, and the file system refused it.
 bool may_pass(const Error& error) {
   return error.kind() == ErrorKind::kDisk || error.kind() == ErrorKind::kData;
@@ -54,6 +41,17 @@ class StallTimer {
 };
 
 }  // namespace
+
+std::string checkpoint_config(RunConfig config) {
+  config.train.stop_at = 0;
+  config.parallel = {};
+  config.checkpoint.is_async = CheckpointConfig{}.is_async;
+  config.train.is_overcommitted = false;
+  config.train.device = Device::kCpu;
+  config.train.has_graph = false;
+  config.precision.allows_tf32 = false;
+  return config_toml(config, ConfigDocs::kNone);
+}
 
 RunSaver::RunSaver(const RunSetup& setup, RunServices& services, const Progress& progress,
                    SavedCheckpoints saved)

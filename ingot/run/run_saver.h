@@ -19,6 +19,10 @@
 
 namespace ingot {
 
+// Returns the configuration as it is stored in a checkpoint. It leaves out where this part of the run stops
+// and what it runs on, because those are not properties of the model.
+std::string checkpoint_config(RunConfig config);
+
 class RunSaver {
  public:
   // Borrows all arguments except `saved`.

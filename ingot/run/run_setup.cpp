@@ -44,22 +44,15 @@ void complete_vocab(RunConfig& config, const Tokenizer& tokenizer) {
   if (config.model.vocab == 0) config.model.vocab = wanted;
 }
 
-// Completes the tokenizer's side files from the folder of the checkpoint that the run resumes, or of the
-// model that it starts from, if the tokenizer is the one in that folder.
-void complete_side_files(Tokenizer& tokenizer, const std::optional<ResumePoint>& resumed,
-                         const std::string& init_from) {
-  std::filesystem::path from;
-  if (resumed && resumed->changes.keeps_tokenizer()) from = resumed->checkpoint.path;
-  const std::filesystem::path start = std::filesystem::path(init_from) / "tokenizer.json";
-  if (!resumed && path_exists(start) && load_tokenizer(start)->to_json() == tokenizer.to_json())
-    from = init_from;
-  if (from.empty()) return;
+}  // namespace
+
+void complete_side_files(Tokenizer& tokenizer, const std::filesystem::path& folder) {
+  const std::filesystem::path own = folder / "tokenizer.json";
+  if (folder.empty() || !path_exists(own) || load_tokenizer(own)->to_json() != tokenizer.to_json()) return;
   TokenizerSideFiles side = tokenizer.side_files();
-  side.fill_from(read_side_files(from));
+  side.fill_from(read_side_files(folder));
   tokenizer.set_side_files(std::move(side));
 }
-
-}  // namespace
 
 // Only rank 0's list includes changes of the layout, because only rank 0 reads the run's config.toml.
 ResumePoint find_resume_point(CheckpointStore& store, const RunConfig& given, const RunFolder& folder,
@@ -90,7 +83,8 @@ std::optional<RunSetup> load_run(RunConfig config, std::optional<ResumePoint> re
     config = resumed->changes.with_vocab(config, *data->tokenizer);
   else
     complete_vocab(config, *data->tokenizer);
-  complete_side_files(*data->tokenizer, resumed, config.train.init_from);
+  complete_side_files(*data->tokenizer,
+                      resumed ? resumed->checkpoint.path : std::filesystem::path(config.train.init_from));
   const RunInputs& inputs = folder.record().inputs.emplace(hashes_of(*data));
   const TextHashes text{.train = inputs.train_hash, .val = inputs.val_hash};
   Sampler sampler = sampler_of(config, *data);

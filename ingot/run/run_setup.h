@@ -45,6 +45,10 @@ struct RunSetup {
 ResumePoint find_resume_point(CheckpointStore& store, const RunConfig& given, const RunFolder& folder,
                               Console& console, Communicator& world, OtherText other_text);
 
+// Completes the tokenizer's side files from the folder of the checkpoint that a run resumes, or of the model
+// that it starts from, if the tokenizer is the one in that folder.
+void complete_side_files(Tokenizer& tokenizer, const std::filesystem::path& folder);
+
 // Reads the text and completes the configuration. Borrows everything but the first two. Returns nullopt on
 // all ranks if one of them is interrupted while its text is read.
 std::optional<RunSetup> load_run(RunConfig config, std::optional<ResumePoint> resumed, RunFolder& folder,

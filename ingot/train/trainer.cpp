@@ -122,6 +122,12 @@ EvalResult Trainer::evaluate(const TokenSource& text, int64_t max_tokens, const 
   return ingot::evaluate(*layout_.executor, ctx, text, walk, *layout_.mesh->data);
 }
 
+LossSums Trainer::forward(const Batch& batch, CustomLoss* loss) {
+  LayerContext ctx = context(0, 0);
+  ctx.loss = loss;
+  return layout_.executor->forward(ctx, batch);
+}
+
 // The norms of a sharded parameter come from the sums of squares over all ranks.
 std::vector<ParamStats> Trainer::stats() {
   const Optimizer& optimizer = state_.optimizer;

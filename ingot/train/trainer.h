@@ -45,6 +45,9 @@ struct StepOrder {
   // If it is set on any rank between two micro-batches, the step is abandoned. It is ignored on a device and
   // in a pipeline. Null on all ranks or on none.
   const std::atomic<bool>* is_told_to_end = nullptr;
+  // Replaces the cross-entropy of a synchronous step; it must live until the step is collected. All
+  // micro-batches count by their numbers of targets.
+  CustomLoss* loss = nullptr;
 };
 
 // SubmittedStep is what the host keeps of a submitted step until it is collected; going back to the start of
@@ -102,14 +105,14 @@ class Trainer {
 
   // Submits the next step; the loader yields this rank's shard of its micro-batches. A synchronous step must
   // be collected before anything else; an asynchronous one counts as done at once.
-  void submit(Loader& loader, const StepOrder& order);
+  void submit(BatchSource& loader, const StepOrder& order);
   // Blocks until the oldest submitted step has finished and returns its result.
   // If a value is not finite, result.non_finite names its origin, which is found by computing the
   // micro-batches again one by one. In f16, gradients that are not finite lower the loss scale instead,
   // while it can be lowered. An abandoned step leaves the loader at its start.
   // If an asynchronous step was not finite, it and all steps after it changed nothing: trainer and loader go
   // back to its start, and it is made again as a synchronous one, whose result is returned.
-  StepResult collect(Loader& loader);
+  StepResult collect(BatchSource& loader);
   // Makes the optimizer's update of the step collected last, with its gradients clipped by result.clip,
   // unless the device has made it. REQUIRES: they are finite and have not overflowed.
   void update(const StepResult& result);
@@ -119,12 +122,14 @@ class Trainer {
   // Submits and collects a synchronous step of grad_accum micro-batches and makes its update. Throws a
   // kNumerics error, and changes no weights, if the loss or a gradient is not finite. Makes no update if the
   // loss scale was lowered.
-  StepResult step(Loader& loader, const StepInputs& inputs);
+  StepResult step(BatchSource& loader, const StepInputs& inputs);
 
   // Walks the text in consecutive windows of the context and predicts every token except the first once.
   // Stops after about max_tokens if that is > 0, and when goes_on (if given) returns false. Runs without
   // dropout and leaves the weights unchanged; with optimizer.ema it evaluates the moving averages.
   EvalResult evaluate(const TokenSource& text, int64_t max_tokens, const EvalProgress& goes_on = {});
+  // Returns the losses of a batch of the layout's shape, with the weights as trained and without dropout.
+  LossSums forward(const Batch& batch, CustomLoss* loss = nullptr);
   // The weights that are evaluated: with optimizer.ema they are the moving averages for as long as the
   // returned object lives, and otherwise there is no object.
   std::unique_ptr<AveragedWeights> average_weights();
@@ -150,24 +155,24 @@ class Trainer {
 
  private:
   LayerContext context(float dropout_p, int64_t first_row);
-  ExecutorStep executor_step(Loader& loader, int64_t micros);
+  ExecutorStep executor_step(BatchSource& loader, const StepOrder& order);
   double expected_tokens(int64_t micros) const;
   int64_t checked_tokens() const;
   bool can_judge_on_device() const;
   bool is_any_rank_told(const std::atomic<bool>& is_told_to_end);
   void submit_update(const SubmittedStep& step);
-  StepResult collect_synchronous(Loader& loader, const SubmittedStep& step);
-  void rewind(Loader& loader);
+  StepResult collect_synchronous(BatchSource& loader, const SubmittedStep& step);
+  void rewind(BatchSource& loader);
   StepResult totals(const LossSums& sums, const SubmittedStep& step);
   StepResult result_of(const LossTotals& sums, const SubmittedStep& step) const;
   double grad_norm();
   void reduce_amaxes();
   bool has_overflowed(const StepResult& result);
   // trainer_non_finite.cpp:
-  LossSums run_alone(Loader& loader, int64_t micro, int64_t micros,
+  LossSums run_alone(BatchSource& loader, int64_t micro, const StepOrder& order,
                      const std::function<void(const Transformer::Saved&)>& after_forward = {});
-  NonFinite find_bad_loss(Loader& loader, const SubmittedStep& step);
-  NonFinite find_bad_gradient(Loader& loader, const SubmittedStep& step);
+  NonFinite find_bad_loss(BatchSource& loader, const SubmittedStep& step);
+  NonFinite find_bad_gradient(BatchSource& loader, const SubmittedStep& step);
 
   RunConfig config_;
   Trace trace_;

@@ -7,9 +7,9 @@
 namespace ingot {
 
 // Computes one micro-batch again, whose gradients are added to those that are there, and returns its losses.
-LossSums Trainer::run_alone(Loader& loader, int64_t micro, int64_t micros,
+LossSums Trainer::run_alone(BatchSource& loader, int64_t micro, const StepOrder& order,
                             const std::function<void(const Transformer::Saved&)>& after_forward) {
-  ExecutorStep step = executor_step(loader, micros);
+  ExecutorStep step = executor_step(loader, order);
   step.only = micro;
   if (after_forward)
     step.after_forward = [&](const Transformer::Saved& saved, const MicroBatch& /*batch*/,
@@ -21,7 +21,7 @@ LossSums Trainer::run_alone(Loader& loader, int64_t micro, int64_t micros,
 
 // Computes each of this rank's micro-batches again on all ranks. The rank whose units made the loss of one
 // not finite finds the place; weights that are not finite count only where a micro-batch read them.
-NonFinite Trainer::find_bad_loss(Loader& loader, const SubmittedStep& step) {
+NonFinite Trainer::find_bad_loss(BatchSource& loader, const SubmittedStep& step) {
   window_ = step.order.inputs.window;
   const NonFinitePlace sum_of_losses{"head", "the sum of the losses"};
   std::optional<NonFinite> found;
@@ -30,7 +30,7 @@ NonFinite Trainer::find_bad_loss(Loader& loader, const SubmittedStep& step) {
   loader.seek(step.first_sample);
   for (int64_t micro = 0; micro < data.micros(step.order.micros); ++micro) {
     std::optional<NonFinitePlace> place;
-    const LossSums sums = run_alone(loader, micro, step.order.micros, [&](const Transformer::Saved& saved) {
+    const LossSums sums = run_alone(loader, micro, step.order, [&](const Transformer::Saved& saved) {
       if (!found && !place) place = first_non_finite(*layout_.params, saved, *layout_.stream);
     });
     const bool is_own = !std::isfinite(sums.loss);
@@ -45,7 +45,7 @@ NonFinite Trainer::find_bad_loss(Loader& loader, const SubmittedStep& step) {
 }
 
 // Computes each of this rank's micro-batches again by itself, starting from zero gradients.
-NonFinite Trainer::find_bad_gradient(Loader& loader, const SubmittedStep& step) {
+NonFinite Trainer::find_bad_gradient(BatchSource& loader, const SubmittedStep& step) {
   window_ = step.order.inputs.window;
   TrainingStore& params = *layout_.params;
   Stream& stream = *layout_.stream;
@@ -60,7 +60,7 @@ NonFinite Trainer::find_bad_gradient(Loader& loader, const SubmittedStep& step) 
   loader.seek(step.first_sample);
   for (int64_t micro = 0; micro < data.micros(step.order.micros); ++micro) {
     discard();
-    run_alone(loader, micro, step.order.micros);
+    run_alone(loader, micro, step.order);
     if (found) continue;
     if (const auto place = first_non_finite_gradient(params, stream))
       found = {NonFinite::Kind::kGradient, data.number(micro), *place};

@@ -57,21 +57,22 @@ bool Trainer::is_any_rank_told(const std::atomic<bool>& is_told_to_end) {
 }
 
 // The passes of a step's micro-batches, with gradients of (sum of losses) * scale / (expected tokens).
-ExecutorStep Trainer::executor_step(Loader& loader, int64_t micros) {
+ExecutorStep Trainer::executor_step(BatchSource& loader, const StepOrder& order) {
   ExecutorStep step{.params = *layout_.params, .stream = *layout_.stream};
-  step.micros = layout_.data_shard.micros(micros);
-  step.grad_scale = static_cast<float>(state_.loss_scaler.scale() / expected_tokens(micros));
+  step.micros = layout_.data_shard.micros(order.micros);
+  step.grad_scale = static_cast<float>(state_.loss_scaler.scale() / expected_tokens(order.micros));
   step.next = [&loader]() -> const Batch& { return loader.next(); };
-  step.context = [this](int64_t micro) {
+  step.context = [this, loss = order.loss](int64_t micro) {
     LayerContext ctx = context(static_cast<float>(config_.model.dropout),
                                layout_.data_shard.first_row(micro) * config_.model.context);
     ctx.fp8 = &state_.fp8;
+    ctx.loss = loss;
     return ctx;
   };
   return step;
 }
 
-void Trainer::submit(Loader& loader, const StepOrder& order) {
+void Trainer::submit(BatchSource& loader, const StepOrder& order) {
   INGOT_CHECK(order.is_asynchronous ? submitted_.size() <= depth(order.inputs) && depth(order.inputs) > 0
                                     : submitted_.empty(),
               "Trainer::submit: {} steps are in flight", submitted_.size());
@@ -80,7 +81,7 @@ void Trainer::submit(Loader& loader, const StepOrder& order) {
                           .scaler = state_.loss_scaler.state(),
                           .slot = submitted_.empty() ? 0 : (submitted_.back().slot + 1) % kStepSlots};
   window_ = order.inputs.window;
-  ExecutorStep step = executor_step(loader, order.micros);
+  ExecutorStep step = executor_step(loader, order);
   step.slot = submitted.slot;
   step.next = [&]() -> const Batch& {
     const Batch& batch = loader.next();
@@ -90,7 +91,7 @@ void Trainer::submit(Loader& loader, const StepOrder& order) {
   if (order.is_asynchronous) {
     step.results = &*results_;
   } else {
-    step.checked_tokens = checked_tokens();
+    step.checked_tokens = order.loss ? 0 : checked_tokens();
     if (order.is_told_to_end && layout_.stream->device == Device::kCpu)
       step.must_end = [&] { return is_any_rank_told(*order.is_told_to_end); };
     if (step.checked_tokens > 0 && forward_check_)
@@ -147,7 +148,7 @@ void Trainer::submit_update(const SubmittedStep& step) {
   ++state_.steps_done;
 }
 
-StepResult Trainer::collect(Loader& loader) {
+StepResult Trainer::collect(BatchSource& loader) {
   INGOT_CHECK(!submitted_.empty(), "Trainer::collect: no step was submitted");
   const SubmittedStep step = submitted_.front();
   if (!step.order.is_asynchronous) {
@@ -182,7 +183,7 @@ StepResult Trainer::collect(Loader& loader) {
 }
 
 // Goes back to the start of the oldest of the asynchronous steps in flight, which have changed nothing.
-void Trainer::rewind(Loader& loader) {
+void Trainer::rewind(BatchSource& loader) {
   const SubmittedStep& first = submitted_.front();
   const int64_t steps = std::ssize(submitted_);
   results_->reset(*layout_.stream);
@@ -193,7 +194,7 @@ void Trainer::rewind(Loader& loader) {
   submitted_.clear();
 }
 
-StepResult Trainer::collect_synchronous(Loader& loader, const SubmittedStep& step) {
+StepResult Trainer::collect_synchronous(BatchSource& loader, const SubmittedStep& step) {
   if (step.is_abandoned) {
     StepResult result;
     result.step = step;
@@ -293,7 +294,7 @@ void Trainer::discard() {
   for (const ParamShard& shard : layout_.params->shards()) fill_zero(shard.grad, *layout_.stream);
 }
 
-StepResult Trainer::step(Loader& loader, const StepInputs& inputs) {
+StepResult Trainer::step(BatchSource& loader, const StepInputs& inputs) {
   submit(loader, {.micros = config_.train.grad_accum, .inputs = inputs});
   const StepResult result = collect(loader);
   if (result.non_finite) {

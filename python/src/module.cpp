@@ -1,14 +1,22 @@
 // The Python module ingot._ingot; ingot/__init__.py is what users import.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/function.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <functional>
 #include <future>
+#include <initializer_list>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ingot/config/config_toml.h"
@@ -24,6 +32,8 @@ using namespace ingot;
 namespace {
 
 using Array = nb::ndarray<nb::numpy, float, nb::c_contig>;
+using Ids = nb::ndarray<const int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Gradient = nb::ndarray<const float, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 
 // The f32 numbers of a tensor, without a copy. owner: the trainer, which lives as long as the array.
 Array array_of(const Tensor& tensor, nb::handle owner) {
@@ -32,11 +42,77 @@ Array array_of(const Tensor& tensor, nb::handle owner) {
   return Array(tensor.as<float>(), shape.size(), shape.data(), owner);
 }
 
+// Returns an array with memory of its own, which fill(T*) writes.
+template <typename T, typename Fill>
+nb::object new_array(std::initializer_list<int64_t> dims, const Fill& fill) {
+  std::vector<size_t> shape;
+  size_t elements = 1;
+  for (const int64_t dim : dims) elements *= shape.emplace_back(static_cast<size_t>(dim));
+  auto numbers = std::make_unique<T[]>(elements);
+  T* const data = numbers.get();
+  fill(data);
+  const nb::capsule owner(numbers.release(), [](void* p) noexcept { delete[] static_cast<T*>(p); });
+  return nb::cast(nb::ndarray<nb::numpy, T, nb::c_contig>(data, shape.size(), shape.data(), owner));
+}
+
+// Runs f without the GIL, while no other thread uses the trainer.
+template <typename F>
+auto alone(PythonTrainer& trainer, const F& f) {
+  const nb::gil_scoped_release released;
+  const PythonTrainer::Turn turn(trainer);
+  return f();
+}
+
+PythonRows rows_of(const Ids& tokens, const Ids& targets) {
+  if (tokens.shape(0) != targets.shape(0) || tokens.shape(1) != targets.shape(1))
+    fail(ErrorKind::kUsage, "tokens ({}, {}) and targets ({}, {}) must have one shape", tokens.shape(0),
+         tokens.shape(1), targets.shape(0), targets.shape(1));
+  return {.rows = static_cast<int64_t>(tokens.shape(0)),
+          .columns = static_cast<int64_t>(tokens.shape(1)),
+          .tokens = {tokens.data(), tokens.size()},
+          .targets = {targets.data(), targets.size()}};
+}
+
+// Returns the loss that f(logits, targets) computes. f returns the loss and its gradient, whose shape is that of
+// the logits (B, T, vocab); both arrays that it gets are its own. Borrows f.
+CustomLoss::Function loss_of(const nb::object& f, const RunConfig& config) {
+  if (f.is_none()) return {};
+  const int64_t B = config.train.batch_size, T = config.model.context, vocab = config.model.vocab;
+  // A handle, because copies of the function are made and destroyed without the GIL.
+  return
+      [f = nb::handle(f), B, T, vocab](const Tensor& logits, const Tensor& targets, const Tensor& d_logits) {
+        const nb::gil_scoped_acquire held;
+        const int64_t Vp = logits.dim(1);
+        const nb::object z = new_array<float>({B, T, vocab}, [&](float* to) {
+          for (int64_t n = 0; n < B * T; ++n) std::copy_n(logits.as<float>() + n * Vp, vocab, to + n * vocab);
+        });
+        const nb::object ids =
+            new_array<int32_t>({B, T}, [&](int32_t* to) { std::copy_n(targets.as<int32_t>(), B * T, to); });
+        const auto [loss, gradient] = nb::cast<std::pair<double, Gradient>>(f(z, ids));
+        if (!d_logits) return loss;
+        INGOT_CHECK(gradient.size() == static_cast<size_t>(B * T * vocab),
+                    "the loss gave {} gradients for {} logits", gradient.size(), B * T * vocab);
+        for (int64_t n = 0; n < B * T; ++n)
+          std::copy_n(gradient.data() + n * vocab, vocab, d_logits.as<float>() + n * Vp);
+        return loss;
+      };
+}
+
+// tokens, targets: None for the next batch of the text; loss: None for cross-entropy.
+PythonStep run_step(PythonTrainer& trainer, PythonStep (PythonTrainer::*method)(const PythonOrder&),
+                    const std::optional<Ids>& tokens, const std::optional<Ids>& targets,
+                    std::optional<double> lr, const nb::object& loss) {
+  PythonOrder order{.batch = {}, .lr = lr, .loss = loss_of(loss, trainer.config())};
+  if (tokens && targets) order.batch = rows_of(*tokens, *targets);
+  PythonStep step = alone(trainer, [&] { return (trainer.*method)(order); });
+  return step;
+}
+
 nb::dict step_dict(const PythonStep& step) {
   nb::dict metrics;
   metrics["step"] = step.step;
   metrics["loss"] = step.result.loss;
-  metrics["top1"] = step.result.top1;
+  if (!step.result.step.order.loss) metrics["top1"] = step.result.top1;
   metrics["grad_norm"] = step.result.grad_norm;
   metrics["clip"] = step.result.clip;
   metrics["lr"] = step.lr;
@@ -114,13 +190,14 @@ nb::dict train(const std::string& source, const std::vector<std::string>& data,
   return result;
 }
 
-void set_error(const std::exception_ptr& thrown, void* type) {
+// Raises the exception of ingot/errors.py for the error's kind.
+void set_error(const std::exception_ptr& thrown, void* /*payload*/) {
   try {
     std::rethrow_exception(thrown);
   } catch (const Error& error) {
-    nb::object exception = nb::handle(static_cast<PyObject*>(type))(error.what());
-    exception.attr("exit_code") = exit_code(error.kind());
-    PyErr_SetObject(static_cast<PyObject*>(type), exception.ptr());
+    const nb::object exception =
+        nb::module_::import_("ingot.errors").attr("of_exit_code")(exit_code(error.kind()), error.what());
+    PyErr_SetObject(exception.type().ptr(), exception.ptr());
   }
 }
 
@@ -128,8 +205,7 @@ void set_error(const std::exception_ptr& thrown, void* type) {
 
 NB_MODULE(_ingot, m) {
   use_machine_threads();
-  const nb::exception<Error> error_type(m, "Error", PyExc_RuntimeError);
-  nb::register_exception_translator(set_error, error_type.ptr());
+  nb::register_exception_translator(set_error);
 
   m.def(
       "presets",
@@ -148,7 +224,8 @@ NB_MODULE(_ingot, m) {
       "config_toml",
       [](const std::string& source, const std::vector<std::string>& data,
          const std::vector<std::string>& settings) {
-        return config_toml(python_config(source, data, settings), ConfigDocs::kNone);
+        return config_toml(python_config(source, data, settings, std::nullopt, PythonData::kRows),
+                           ConfigDocs::kNone);
       },
       "source"_a, "data"_a, "settings"_a, "The resolved configuration as TOML.");
   m.def("train", &train, "source"_a, "data"_a, "settings"_a, "out"_a, "resume"_a, "on_line"_a.none());
@@ -157,61 +234,105 @@ NB_MODULE(_ingot, m) {
       .def(
           "__init__",
           [](PythonTrainer* self, const std::string& source, const std::vector<std::string>& data,
-             const std::vector<std::string>& settings) {
-            const RunConfig config = python_config(source, data, settings);
-            nb::gil_scoped_release released;
-            new (self) PythonTrainer(config);
+             const std::vector<std::string>& settings, bool is_given_rows, const std::string& resumed,
+             bool other_text) {
+            const nb::gil_scoped_release released;
+            const PythonData kind = is_given_rows ? PythonData::kRows : PythonData::kText;
+            std::optional<std::filesystem::path> checkpoint, saved_config;
+            if (!resumed.empty()) checkpoint = python_checkpoint(resumed);
+            if (checkpoint) saved_config = *checkpoint / "config.toml";
+            const RunConfig config = python_config(checkpoint ? saved_config->string() : source, data,
+                                                   settings, saved_config, kind);
+            new (self) PythonTrainer(config, kind, checkpoint,
+                                     other_text ? OtherText::kAccepted : OtherText::kRefused);
           },
-          "source"_a, "data"_a, "settings"_a)
+          "source"_a, "data"_a, "settings"_a, "is_given_rows"_a = false, "resumed"_a = "",
+          "other_text"_a = false)
       .def(
           "step",
-          [](PythonTrainer& self) {
-            PythonStep step;
-            {
-              nb::gil_scoped_release released;
-              step = self.step();
-            }
-            return step_dict(step);
+          [](PythonTrainer& self, const std::optional<Ids>& tokens, const std::optional<Ids>& targets,
+             std::optional<double> lr, const nb::object& loss) {
+            return step_dict(run_step(self, &PythonTrainer::step, tokens, targets, lr, loss));
           },
-          "Makes the next step of the schedule: forward, backward and update. Returns its metrics.")
+          "tokens"_a = nb::none(), "targets"_a = nb::none(), "lr"_a = nb::none(), "loss"_a = nb::none())
       .def(
           "backward",
-          [](PythonTrainer& self) {
-            PythonStep step;
-            {
-              nb::gil_scoped_release released;
-              step = self.backward();
-            }
-            return step_dict(step);
+          [](PythonTrainer& self, const std::optional<Ids>& tokens, const std::optional<Ids>& targets,
+             std::optional<double> lr, const nb::object& loss) {
+            return step_dict(run_step(self, &PythonTrainer::backward, tokens, targets, lr, loss));
           },
-          "Computes loss and gradients of the next step; update() or discard() must follow.")
-      .def("update", &PythonTrainer::update, nb::call_guard<nb::gil_scoped_release>(),
-           "Makes the optimizer's update with the gradients of backward(), which mean nothing afterwards.")
-      .def("discard", &PythonTrainer::discard, nb::call_guard<nb::gil_scoped_release>(),
-           "Zeroes the gradients of backward() without an update.")
+          "tokens"_a = nb::none(), "targets"_a = nb::none(), "lr"_a = nb::none(), "loss"_a = nb::none())
+      .def(
+          "update", [](PythonTrainer& self) { alone(self, [&] { self.update(); }); },
+          "Makes the optimizer's update with the gradients of backward(), which mean nothing afterwards.")
+      .def(
+          "discard", [](PythonTrainer& self) { alone(self, [&] { self.discard(); }); },
+          "Zeroes the gradients of backward() without an update.")
+      .def(
+          "loss",
+          [](PythonTrainer& self, const Ids& tokens, const Ids& targets) {
+            const PythonRows rows = rows_of(tokens, targets);
+            const LossSums sums = alone(self, [&] { return self.loss(rows); });
+            if (sums.counted == 0)
+              fail(ErrorKind::kUsage, "all targets are -100: there is nothing to predict");
+            return sums.loss / static_cast<double>(sums.counted);
+          },
+          "tokens"_a, "targets"_a)
+      .def(
+          "logits",
+          [](PythonTrainer& self, const Ids& tokens) {
+            const PythonRows rows = rows_of(tokens, tokens);
+            return new_array<float>({rows.rows, rows.columns, self.config().model.vocab},
+                                    [&](float* out) { alone(self, [&] { self.logits(rows, out); }); });
+          },
+          "tokens"_a)
       .def(
           "evaluate",
           [](PythonTrainer& self, int64_t max_tokens) {
-            EvalResult eval;
-            {
-              nb::gil_scoped_release released;
-              eval = self.evaluate(max_tokens);
-            }
-            return eval_dict(eval);
+            return eval_dict(alone(self, [&] { return self.evaluate(max_tokens); }));
           },
           "max_tokens"_a = 0, "Loss, top-1 and bits per byte of the validation text; 0: of all of it.")
       .def(
           "generate",
           [](PythonTrainer& self, const std::string& prompt, int64_t tokens, float temperature, int64_t top_k,
-             uint64_t seed) {
+             float top_p, uint64_t seed) {
             SampleConfig config;
             config.temperature = temperature;
             config.top_k = top_k;
-            nb::gil_scoped_release released;
-            return self.generate(prompt, tokens, config, seed);
+            config.top_p = top_p;
+            const std::string text = alone(self, [&] { return self.generate(prompt, tokens, config, seed); });
+            return nb::steal<nb::str>(PyUnicode_DecodeUTF8(text.data(), std::ssize(text), "replace"));
           },
-          "prompt"_a = "", "tokens"_a = 100, "temperature"_a = 1.0f, "top_k"_a = 0, "seed"_a = 1337,
-          "Returns the prompt and its continuation.")
+          "prompt"_a = "", "tokens"_a = 100, "temperature"_a = 1.0f, "top_k"_a = 0, "top_p"_a = 1.0f,
+          "seed"_a = 1337, "Returns the prompt and its continuation; bytes that are no UTF-8 become U+FFFD.")
+      .def(
+          "encode",
+          [](const PythonTrainer& self, const std::string& text) { return encode(self.tokenizer(), text); },
+          "text"_a, "The token ids of a text.")
+      .def(
+          "decode",
+          [](const PythonTrainer& self, const std::vector<TokenId>& ids) {
+            const std::string text = decode(self.tokenizer(), ids);
+            return nb::steal<nb::str>(PyUnicode_DecodeUTF8(text.data(), std::ssize(text), "replace"));
+          },
+          "ids"_a, "The text of token ids; bytes that are no UTF-8 become U+FFFD.")
+      .def(
+          "save",
+          [](PythonTrainer& self, const std::string& folder) {
+            return alone(self, [&] { return self.save(folder); }).string();
+          },
+          "folder"_a)
+      .def_prop_ro("next_rows", &PythonTrainer::next_rows, "Rows of the next step's batch.")
+      .def_prop_ro("given_rows", &PythonTrainer::given_rows, "Rows of batches that were no text's.")
+      .def_prop_ro(
+          "seed", [](const PythonTrainer& self) { return self.config().train.seed; }, "train.seed")
+      .def_prop_ro(
+          "context", [](const PythonTrainer& self) { return self.config().model.context; }, "model.context")
+      .def_prop_ro(
+          "vocab", [](const PythonTrainer& self) { return self.config().model.vocab; }, "model.vocab")
+      .def_prop_ro(
+          "eval_every", [](const PythonTrainer& self) { return self.config().eval.every; },
+          "eval.every: steps between evaluations in run(); 0: only at the end")
       .def_prop_ro("steps_done", &PythonTrainer::steps_done, "Updates made.")
       .def_prop_ro("is_finished", &PythonTrainer::is_finished, "True if the schedule has ended.")
       .def_prop_ro(
@@ -232,6 +353,7 @@ NB_MODULE(_ingot, m) {
           },
           "The f32 gradients by name, without a copy: sums over the tokens until update() scales and clips "
           "them.")
-      .def("weights_changed", &PythonTrainer::weights_changed, nb::call_guard<nb::gil_scoped_release>(),
-           "Call it after an assignment to the weights of a model that computes in bf16 or f16.");
+      .def(
+          "weights_changed", [](PythonTrainer& self) { alone(self, [&] { self.weights_changed(); }); },
+          "Call it after an assignment to the weights of a model that computes in bf16 or f16.");
 }

@@ -1,4 +1,4 @@
-"""Tests of the Python module. INGOT_PROGRAM, if set, is the program whose steps are compared with the module's."""
+"""Tests of the Python module: training on texts, as the program does."""
 import json
 import os
 import pathlib
@@ -12,18 +12,7 @@ import numpy as np
 import pytest
 
 import ingot
-
-SMALL = {
-    "data.tokenizer": "byte", "model.layers": 1, "model.width": 32, "model.heads": 2, "model.context": 32,
-    "train.batch_size": 4, "train.grad_accum": 2, "train.steps": 12, "schedule.warmup_steps": 2, "sample.count": 0,
-}
-
-
-@pytest.fixture
-def text(tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_text("".join(f"the cat sat on the mat, and the dog ran {i % 7} times. " for i in range(800)))
-    return path
+from conftest import SMALL
 
 
 def test_presets_and_keys_are_those_of_the_program():
@@ -61,10 +50,7 @@ def test_a_model_learns(text):
     assert trainer.generate("the ", tokens=5, seed=1) == trainer.generate("the ", tokens=5, seed=1)
 
 
-def test_steps_are_those_of_the_program_bit_for_bit(text, tmp_path):
-    program = os.environ.get("INGOT_PROGRAM")
-    if not program:
-        pytest.skip("INGOT_PROGRAM names no program")
+def test_steps_are_those_of_the_program_bit_for_bit(text, tmp_path, program):
     settings = {**SMALL, "model.dropout": 0.1, "train.threads": 1}
     words = [f"--set={key}={value}" for key, value in settings.items()]
     subprocess.run([program, "train", "tiny-llama", "--data", text, "--out", tmp_path / "run", *words], check=True,
@@ -120,17 +106,6 @@ def test_backward_must_be_followed_by_update_or_discard(text):
     trainer.update()
     with pytest.raises(ingot.Error, match="call backward"):
         trainer.update()
-
-
-def test_errors_name_the_key_and_have_the_programs_exit_code(text):
-    with pytest.raises(ingot.Error, match="did you mean train.steps") as refused:
-        ingot.Trainer("tiny-llama", data=text, set={"train.stepps": 3})
-    assert refused.value.exit_code == 2
-    with pytest.raises(ingot.Error, match="nothing.txt") as refused:
-        ingot.Trainer("tiny-llama", data="nothing.txt")
-    assert refused.value.exit_code in (2, 3)
-    with pytest.raises(ingot.Error, match="parallel"):
-        ingot.Trainer("tiny-llama", data=text, set={"parallel.dp": 2})
 
 
 def test_the_gil_is_free_while_steps_compute(text):

@@ -1,0 +1,66 @@
+#include "ingot/data/given_batches.h"
+
+#include <algorithm>
+
+#include "ingot/core/error.h"
+#include "ingot/core/ignore_index.h"
+
+namespace ingot {
+namespace {
+
+void check_given_ids(std::span<const int32_t> ids, const char* what, int64_t columns, int64_t vocab_size,
+                     bool may_be_ignored) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if ((ids[i] >= 0 && ids[i] < vocab_size) || (may_be_ignored && ids[i] == kIgnoreIndex)) continue;
+    const auto at = static_cast<int64_t>(i);
+    fail(ErrorKind::kUsage, "{}: row {}, column {} is {}; the model has the ids 0 to {}{}", what,
+         at / columns, at % columns, ids[i], vocab_size - 1,
+         may_be_ignored ? ", and -100 stands for a target that the loss does not count" : "");
+  }
+}
+
+}  // namespace
+
+GivenBatches::GivenBatches(const BatchShape& shape, int64_t rows, int64_t columns,
+                           std::span<const int32_t> tokens, std::span<const int32_t> targets)
+    : shape_(shape) {
+  const int64_t T = shape.context, B = shape.batch, count = (rows + B - 1) / B;
+  const auto given = static_cast<size_t>(rows * columns);
+  INGOT_CHECK(tokens.size() == given && targets.size() == given,
+              "GivenBatches: {} x {} ids are {}, got {} tokens and {} targets", rows, columns, given,
+              tokens.size(), targets.size());
+  if (rows < 1 || columns < 1 || columns > T)
+    fail(ErrorKind::kUsage, "a batch needs rows of 1 to model.context = {} tokens, got {} rows of {}", T,
+         rows, columns);
+  check_given_ids(tokens, "tokens", columns, shape.vocab_size, false);
+  check_given_ids(targets, "targets", columns, shape.vocab_size, true);
+  const auto elements = static_cast<size_t>(count * B * T);
+  tokens_.assign(elements, 0);
+  targets_.assign(elements, kIgnoreIndex);
+  if (shape.document_mask) doc_start_.assign(elements, 0);
+  for (int64_t r = 0; r < rows; ++r) {
+    const auto from = static_cast<size_t>(r * columns), n = static_cast<size_t>(columns);
+    std::ranges::copy(tokens.subspan(from, n), tokens_.begin() + r * T);
+    std::ranges::copy(targets.subspan(from, n), targets_.begin() + r * T);
+    if (shape.document_mask)  // padding is a document of its own
+      std::fill(doc_start_.begin() + r * T + columns, doc_start_.begin() + (r + 1) * T,
+                static_cast<int32_t>(columns));
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const auto part = [&](std::vector<int32_t>& all) {
+      return Tensor(all.data() + i * B * T, DType::i32, {B, T});
+    };
+    Batch batch{.tokens = part(tokens_), .targets = part(targets_), .doc_start = {}, .first_sample = i * B};
+    if (shape.document_mask) batch.doc_start = part(doc_start_);
+    const int32_t* begin = batch.targets.as<int32_t>();
+    batch.counted_targets = B * T - std::count(begin, begin + B * T, kIgnoreIndex);
+    batches_.push_back(batch);
+  }
+}
+
+const Batch& GivenBatches::next() {
+  INGOT_CHECK(next_ < batches(), "GivenBatches: there is no batch {}", next_);
+  return batches_[static_cast<size_t>(next_++)];
+}
+
+}  // namespace ingot
