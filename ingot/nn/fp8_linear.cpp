@@ -109,8 +109,8 @@ struct CastTensor {
 // Computes the casts and products of one linear.
 class Fp8Products {
  public:
-  Fp8Products(const Fp8Linear& linear, Fp8State& state, Arena& scratch, Region& region, Stream& stream)
-      : linear_(linear), state_(state), scratch_(scratch), region_(region), stream_(stream) {}
+  Fp8Products(const Fp8Linear& linear, const Fp8Context& ctx)
+      : linear_(linear), state_(ctx.state), scratch_(ctx.scratch), region_(ctx.region), stream_(ctx.stream) {}
 
   // The operand stays in the scratch arena, except for what `into` has of it (on a device).
   CastTensor cast(const Tensor& t, const Fp8Cast& how, const Fp8Device::Operand& into = {}) {
@@ -294,42 +294,39 @@ bool matches_pattern(std::string_view text, std::string_view pattern) {
 }
 
 void Fp8Linear::forward(const Tensor& y, const Tensor& x, const Tensor& codes, const Tensor& w,
-                        const LinearTerms& terms, Fp8State& state, Arena& scratch, Region& region,
-                        Stream& stream) const {
-  const ScratchScope scope(scratch);
-  Fp8Products products(*this, state, scratch, region, stream);
+                        const LinearTerms& terms, const Fp8Context& ctx) const {
+  const ScratchScope scope(ctx.scratch);
+  Fp8Products products(*this, ctx);
   const CastTensor cast_x = products.cast_x(x, codes), cast_w = products.cast_w(w, Fp8Product::kForward);
   products.multiply(Fp8Product::kForward, y, cast_x, cast_w, terms);
 }
 
 void Fp8Linear::backward(const Tensor& dx, const WeightGradient& dw, const Tensor& dy, const Tensor& x,
-                         const Tensor& codes, const Tensor& w, Fp8State& state, Arena& scratch,
-                         Region& region, Stream& stream) const {
+                         const Tensor& codes, const Tensor& w, const Fp8Context& ctx) const {
   using enum Fp8Product;
-  const ScratchScope scope(scratch);
-  Fp8Products products(*this, state, scratch, region, stream);
+  const ScratchScope scope(ctx.scratch);
+  Fp8Products products(*this, ctx);
   CastTensor cast_dy;
   if (has_one_scale()) cast_dy = products.cast(dy, cast_of_dy(recipe));
   const auto dy_for = [&](Fp8Product product) {
     return has_one_scale() ? cast_dy : products.cast(dy, casts_of(recipe, product)[0]);
   };
   if (dw.dw && recipe == Fp8Recipe::kRowwiseGwHp) {
-    matmul(dw.dw, dy, x, MatmulForm::kTN, dw.adds, stream);
+    matmul(dw.dw, dy, x, MatmulForm::kTN, dw.adds, ctx.stream);
   } else if (dw.dw) {
-    const ScratchScope inner(scratch);
+    const ScratchScope inner(ctx.scratch);
     const CastTensor a = dy_for(kWeightGradient);
     const CastTensor b = products.cast_x_again(x, codes);
-    const Tensor sums = gradient_sums(scratch, dw.dw.dim(0), dw.dw.dim(1));
+    const Tensor sums = gradient_sums(ctx.scratch, dw.dw.dim(0), dw.dw.dim(1));
     products.multiply(kWeightGradient, dw.dw, a, b, {}, dw.adds, sums);
   }
-  const ScratchScope inner(scratch);
+  const ScratchScope inner(ctx.scratch);
   const CastTensor a = dy_for(kInputGradient);
   products.multiply(kInputGradient, dx, a, products.cast_w(w, kInputGradient));
 }
 
-void Fp8Linear::cast_weight(const Tensor& w, Fp8State& state, Arena& scratch, Region& region,
-                            Stream& stream) const {
-  if (recipe != Fp8Recipe::kNone) Fp8Products(*this, state, scratch, region, stream).hold_w(w);
+void Fp8Linear::cast_weight(const Tensor& w, const Fp8Context& ctx) const {
+  if (recipe != Fp8Recipe::kNone) Fp8Products(*this, ctx).hold_w(w);
 }
 
 void Fp8Linear::plan_forward(Arena& arena, int64_t N, int64_t out, int64_t in) const {

@@ -118,13 +118,27 @@ TEST_P(CudaHeads, GainsOfQkNormEqualTheReference) {
       return qk_norm_reference(x_values, shape, is_rotated ? angles : Doubles{}, R, offset,
                                static_cast<double>(kEps), gain_values, q_heads);
     };
-    qk_norm_gain_forward(queries(there), raw, rstd, pair(gains_there), positions, c.offset, kEps, stream);
+    qk_norm_gain_forward({.x = queries(there),
+                          .raw = raw,
+                          .rstd = rstd,
+                          .gains = pair(gains_there),
+                          .table = positions,
+                          .position_offset = c.offset,
+                          .eps = kEps},
+                         stream);
     const Buffer y = there.to_host();
     expect_near(queries(y), value(x, to_doubles(gains)), tolerance(), "y");
     expect_rest_untouched(y, qkv);
     EXPECT_EQ(gather(raw.to_host()), x);
-    qk_norm_gain_backward(queries(gradient), pair(d_gains), raw, rstd, pair(gains_there), positions, c.offset,
-                          scratch, stream);
+    qk_norm_gain_backward({.dy = queries(gradient),
+                           .d_gains = pair(d_gains),
+                           .raw = raw,
+                           .rstd = rstd,
+                           .gains = pair(gains_there),
+                           .table = positions,
+                           .position_offset = c.offset,
+                           .scratch = scratch},
+                          stream);
     const Buffer dx = gradient.to_host();
     expect_near(
         queries(dx),

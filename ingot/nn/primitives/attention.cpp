@@ -99,9 +99,14 @@ class RotateBackward final : public Primitive {
     const Shape& shape = d.qk.shape;
     if (has_gains_of_heads(spec_)) {
       const QkGains d_gains{t.out(1) ? t.out(1) : t.gradient(0), t.out(2) ? t.out(2) : t.gradient(1), H};
-      return qk_norm_gain_backward(d.qk, d_gains, raw.reshape(shape),
-                                   rstd.reshape({shape[0], shape[1], shape[2]}),
-                                   {t.weight(0), t.weight(1), H}, table, 0, gain_room(t.ctx.scratch), stream);
+      return qk_norm_gain_backward({.dy = d.qk,
+                                    .d_gains = d_gains,
+                                    .raw = raw.reshape(shape),
+                                    .rstd = rstd.reshape({shape[0], shape[1], shape[2]}),
+                                    .gains = {t.weight(0), t.weight(1), H},
+                                    .table = table,
+                                    .scratch = gain_room(t.ctx.scratch)},
+                                   stream);
     }
     if (spec_.has_norm && !norms_rows(spec_))
       return qk_norm_backward(d.qk, split(t.in(1), T_, spec_.heads).qk,
@@ -165,8 +170,13 @@ class Rotate final : public Primitive {
     const Shape& shape = heads.qk.shape;
     const Tensor by_head = rstd.reshape({shape[0], shape[1], shape[2]});
     if (!has_gains_of_heads(spec_)) return qk_norm_forward(heads.qk, by_head, table, 0, spec_.eps, stream);
-    qk_norm_gain_forward(heads.qk, raw.reshape(shape), by_head, {t.weight(0), t.weight(1), spec_.heads.H},
-                         table, 0, spec_.eps, stream);
+    qk_norm_gain_forward({.x = heads.qk,
+                          .raw = raw.reshape(shape),
+                          .rstd = by_head,
+                          .gains = {t.weight(0), t.weight(1), spec_.heads.H},
+                          .table = table,
+                          .eps = spec_.eps},
+                         stream);
   }
   void check(const PlacedOp& p) const override { check_heads(p, p.op.out.size()); }
   void backward(BackwardRule& rule) const override {
@@ -327,8 +337,11 @@ class CachedAttention final : public AttentionPass {
     Stream& stream = t.ctx.stream;
     const int64_t singles = batch.singles();
     if (singles > 0)
-      attention_decode(rows_of(heads, 0, singles), rows_of(q, 0, singles), cache,
-                       batch.places().rows(0, singles), batch.longest_single(),
+      attention_decode({.out = rows_of(heads, 0, singles),
+                        .q = rows_of(q, 0, singles),
+                        .cache = cache,
+                        .places = batch.places().rows(0, singles),
+                        .longest = batch.longest_single()},
                        {.scale = spec_.scale, .window = spec_.window}, scratch, stream);
     int64_t n = singles;
     for (const InferSegment& s : batch.segments()) {

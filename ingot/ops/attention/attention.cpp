@@ -167,11 +167,12 @@ void attention_forward(const AttentionOperands& t, const AttentionConfig& config
   float* place = check_scratch(scratch, attention_forward_scratch(shape), op);
   float* lse = t.lse ? t.lse.as<float>() : nullptr;
   with_dtype(t.q.dtype, op, [&]<typename T>() {
-    const HeadView<T> out(t.out), q(t.q), k(t.k), v(t.v);
+    const cpu::AttentionViews<T> views{HeadView<T>(t.out), HeadView<T>(t.q), HeadView<T>(t.k),
+                                       HeadView<T>(t.v), lse};
     if (is_decoding(shape))
-      cpu::attention_decode<T>(problem, out, lse, q, k, v, last_keys(shape, problem.window), place);
+      cpu::attention_decode<T>(problem, views, last_keys(shape, problem.window), place);
     else
-      cpu::attention_forward<T>(problem, out, lse, q, k, v, place);
+      cpu::attention_forward(problem, views, place);
   });
 }
 

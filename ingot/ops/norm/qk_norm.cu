@@ -309,22 +309,21 @@ Tensor gain_view(const Tensor& gain, const Tensor& x) {
 }
 
 template <bool kGain>
-void launch_forward(const char* op, const Tensor& x, const Tensor& raw, const Tensor& rstd,
-                    const QkGains& gains, const Tensor& table, int64_t position_offset, float eps,
-                    Stream& stream) {
-  const HeadRows rows = head_rows(x, table, position_offset);
+void launch_forward(const char* op, const QkNormOperands& o, Stream& stream) {
+  const Tensor &x = o.x, &copy = o.raw ? o.raw : x;
+  const HeadRows rows = head_rows(x, o.table, o.position_offset);
   with_dtype(x.dtype, op, [&]<typename T>() {
-    const Gains<T> there{optional<float>(gains.q), optional<float>(gains.k), static_cast<int>(gains.q_heads),
-                         optional<T>(raw)};
-    const Tensor q = gain_view(gains.q, x), k = gain_view(gains.k, x), &copy = raw ? raw : x;
+    const Gains<T> there{optional<float>(o.gains.q), optional<float>(o.gains.k),
+                         static_cast<int>(o.gains.q_heads), optional<T>(o.raw)};
+    const Tensor q = gain_view(o.gains.q, x), k = gain_view(o.gains.k, x);
     if (const int packs = lanes_of_head<T>(rows, x, copy, q, k); packs > 0)
       return launch({stream, op, dim3(head_blocks(rows)), dim3(kThreads)}, forward_wide<kGain, T>, rows,
-                    HeadView<T>(x), optional<float>(rstd), eps, packs, there);
+                    HeadView<T>(x), optional<float>(o.rstd), o.eps, packs, there);
     with_head_shape(
         rows, op,
         [&](auto shape) {
           launch({stream, op, dim3(head_blocks(rows)), dim3(kThreads)}, forward<decltype(shape), kGain, T>,
-                 rows, HeadView<T>(x), optional<float>(rstd), eps, there);
+                 rows, HeadView<T>(x), optional<float>(o.rstd), o.eps, there);
         },
         x, copy, q, k);
   });
@@ -334,26 +333,27 @@ void launch_forward(const char* op, const Tensor& x, const Tensor& raw, const Te
 
 void qk_norm_forward(const Tensor& x, const Tensor& rstd, const Tensor& table, int64_t position_offset,
                      float eps, Stream& stream) {
-  launch_forward<false>("qk_norm_forward", x, {}, rstd, {}, table, position_offset, eps, stream);
+  launch_forward<false>(
+      "qk_norm_forward",
+      {.x = x, .rstd = rstd, .table = table, .position_offset = position_offset, .eps = eps}, stream);
 }
 
-void qk_norm_gain_forward(const Tensor& x, const Tensor& raw, const Tensor& rstd, const QkGains& gains,
-                          const Tensor& table, int64_t position_offset, float eps, Stream& stream) {
-  launch_forward<true>("qk_norm_gain_forward", x, raw, rstd, gains, table, position_offset, eps, stream);
+void qk_norm_gain_forward(const QkNormOperands& o, Stream& stream) {
+  launch_forward<true>("qk_norm_gain_forward", o, stream);
 }
 
-void qk_norm_gain_backward(const Tensor& dy, const QkGains& d_gains, const Tensor& raw, const Tensor& rstd,
-                           const QkGains& gains, const Tensor& table, int64_t position_offset,
-                           const Tensor& scratch, Stream& stream) {
+void qk_norm_gain_backward(const QkNormBackwardOperands& o, Stream& stream) {
   const char* op = "qk_norm_gain_backward";
-  const HeadRows rows = head_rows(dy, table, position_offset);
+  const Tensor &dy = o.dy, &raw = o.raw;
+  const QkGains &d_gains = o.d_gains, &gains = o.gains;
+  const HeadRows rows = head_rows(dy, o.table, o.position_offset);
   const int64_t parts = row_part_count(rows.rows);
-  float* partials = row_scratch(scratch, 2, rows.D, op);
+  float* partials = row_scratch(o.scratch, 2, rows.D, op);
   with_dtype(dy.dtype, op, [&]<typename T>() {
     const GainBackward<T> g{.rows = rows,
                             .dy = HeadView<T>(dy),
                             .raw = HeadView<T>(raw),
-                            .rstd = rstd.as<float>(),
+                            .rstd = o.rstd.as<float>(),
                             .q = gains.q.as<float>(),
                             .k = gains.k.as<float>(),
                             .q_heads = static_cast<int>(gains.q_heads),
