@@ -315,12 +315,6 @@ size_t Optimizer::state_bytes() const {
   return total;
 }
 
-size_t Optimizer::state_bytes(size_t param) const {
-  size_t total = 0;
-  for (const Tensor& t : members_[param].memory.state) total += t.bytes();
-  return total + (ema_ > 0 ? members_[param].memory.average.bytes() : 0);
-}
-
 std::string Optimizer::summary() const {
   std::string text;
   for (const RuleEntry& entry : rules()) {

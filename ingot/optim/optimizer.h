@@ -98,7 +98,6 @@ class Optimizer {
   // ema.NAME. After each step a = lerp(a, w, 1 - ema); after the first a = w.
   Tensor average(size_t param) const { return members_[param].memory.average; }
   size_t state_bytes() const;
-  size_t state_bytes(size_t param) const;
   bool is_counted(size_t param) const { return members_[param].memory.param.is_counted; }
 
   // True if an update sends messages between ranks, which a CUDA graph cannot hold.

@@ -1,7 +1,6 @@
 #include "ingot/parallel/distributed_muon.h"
 
 #include <algorithm>
-#include <chrono>
 #include <numeric>
 #include <utility>
 
@@ -92,30 +91,23 @@ void DistributedMuon::make_rounds() {
   }
   const int owners = replicas_.size() * ranks();
   const std::vector<std::vector<size_t>> assigned = assign_by_cost(costs, owners);
-  double largest = 0;
   for (size_t owner = 0; owner < assigned.size(); ++owner) {
-    double load = 0;
     for (size_t k = 0; k < assigned[owner].size(); ++k) {
       Task& task = tasks_[held[assigned[owner][k]]];
       task.replica = static_cast<int>(owner) / ranks();
       task.rank = static_cast<int>(owner) % ranks();
-      load += task.given.flops;
       if (rounds_.size() <= k) rounds_.push_back({.tasks = std::vector<int>(assigned.size(), -1)});
       rounds_[k].tasks[owner] = static_cast<int>(held[assigned[owner][k]]);
       for (const std::vector<Rect>& rects : task.shards)
         rounds_[k].shard = std::max(rounds_[k].shard, aligned_block(elements_of(rects)));
       largest_matrix_ = std::max(largest_matrix_, task.given.shape.elements());
     }
-    largest = std::max(largest, load);
   }
-  const double total = std::accumulate(costs.begin(), costs.end(), 0.0);
-  if (total > 0) imbalance_ = largest * owners / total;
   for (size_t k = 0; k < rounds_.size(); ++k) {
     largest_shard_ = std::max(largest_shard_, rounds_[k].shard);
     for (const char* what : {"collect", "return", "gather"})
       names_.push_back(fmt::format("muon {} {}", what, k));
   }
-  waits_s_.resize(rounds_.size());
 }
 
 std::vector<UpdateComm::Keeps> DistributedMuon::plan(std::vector<MatrixTask> tasks) {
@@ -164,12 +156,9 @@ struct DistributedMuon::Step {
   Tensor matrix_of(const Task& task) const {
     return buffers.matrix.rows(0, task.given.shape.elements()).reshape(task.given.shape);
   }
-  void wait(Pending& pending, int k) {
-    using Clock = std::chrono::steady_clock;
+  void wait(Pending& pending) {
     const Span all(stream.trace, "communication"), own(stream.trace, "muon communication");
-    const Clock::time_point begin = Clock::now();
     pending.wait();
-    update.waits_s_[static_cast<size_t>(k)] += std::chrono::duration<double>(Clock::now() - begin).count();
   }
 
   void start_collecting(int k);
@@ -195,7 +184,7 @@ void DistributedMuon::Step::start_collecting(int k) {
 
 // Waits until this rank's whole matrix is in buffers.matrix.
 void DistributedMuon::Step::finish_collecting(int k) {
-  if (has_shards()) wait(collecting, k);
+  if (has_shards()) wait(collecting);
   if (own_task(k) < 0) return;
   const Task& task = update.tasks_[static_cast<size_t>(own_task(k))];
   const Tensor matrix = matrix_of(task);
@@ -223,11 +212,11 @@ void DistributedMuon::Step::apply(int k) {
 // Moves each round in flight to its next phase, or applies it.
 void DistributedMuon::Step::move_on() {
   if (gathered >= 0) {
-    wait(gathering, gathered);
+    wait(gathering);
     apply(std::exchange(gathered, -1));
   }
   if (returned < 0) return;
-  wait(returning, returned);
+  wait(returning);
   const int k = std::exchange(returned, -1);
   if (!has_replicas()) return apply(k);
   const int64_t n = update.ranks() * round(k).shard;
@@ -260,7 +249,6 @@ void DistributedMuon::Step::start_returning(int k) {
 }
 
 void DistributedMuon::run(MatrixWork& work, Arena& scratch, Stream& stream) {
-  std::ranges::fill(waits_s_, 0.0);
   const Arena::Mark mark = scratch.mark();
   Step step{*this, work, stream, Buffers(*this, scratch), {}, {}, {}};
   const int rounds = static_cast<int>(rounds_.size());

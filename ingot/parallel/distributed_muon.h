@@ -52,11 +52,6 @@ class DistributedMuon final : public UpdateComm {
   size_t scratch_bytes(Memory memory) const override;
   void run(MatrixWork& work, Arena& scratch, Stream& stream) override;
 
-  // Seconds that the host waited for the communication of each round of the last step.
-  const std::vector<double>& waits_s() const { return waits_s_; }
-  // Ratio of the largest owner's cost to the mean cost.
-  double imbalance() const { return imbalance_; }
-
  private:
   struct Task {
     MatrixTask given;
@@ -93,8 +88,6 @@ class DistributedMuon final : public UpdateComm {
   std::vector<Round> rounds_;
   std::vector<std::string> names_;  // names of the rounds' collectives, three per round
   int64_t largest_shard_ = 0, largest_matrix_ = 0;
-  double imbalance_ = 1;
-  std::vector<double> waits_s_;
 };
 
 }  // namespace ingot

@@ -137,15 +137,6 @@ double ScheduleOutcome::exposed() const {
   return step_s > 0 ? exposed_s / (step_s * static_cast<double>(ranks.size())) : 0;
 }
 
-double ScheduleOutcome::hidden() const {
-  double ran_s = 0, hidden_s = 0;
-  for (const KindOutcome& kind : kinds) {
-    ran_s += kind.ran_s;
-    hidden_s += kind.hidden_s();
-  }
-  return ran_s > 0 ? hidden_s / ran_s : 1;
-}
-
 ScheduleOutcome simulate_schedule(const RankPrograms& job, const Hardware& hardware,
                                   const ScheduleOptions& options) {
   return ScheduleRun(job, hardware, options).run();
