@@ -47,11 +47,11 @@ std::array<Fp8Cast, 2> casts_of(Fp8Recipe recipe, Fp8Product product) {
       return {{{kX, kE4m3, by_row, kStraight}, {kW, kE4m3, by_row, kStraight}}};
     case Fp8Product::kInputGradient:
       return {{{kDy, gradient, by_row, kStraight},
-               {kW, kE4m3, recipe == Fp8Recipe::kRowwiseGwHp ? kTensorPower : by_column, kTurned, true}}};
+               {kW, kE4m3, recipe == Fp8Recipe::kRowwiseGwHp ? kTensorPower : by_column, kTransposed, true}}};
     case Fp8Product::kWeightGradient:
       break;
   }
-  return {{{kDy, gradient, by_column, kTurned}, {kX, kE4m3, by_column, kTurned, true}}};
+  return {{{kDy, gradient, by_column, kTransposed}, {kX, kE4m3, by_column, kTransposed, true}}};
 }
 
 // Returns the same cast into both layouts. REQUIRES: one scale for all of the tensor.
@@ -134,8 +134,8 @@ class Fp8Products {
     if constexpr (kHasCuda) {
       if (c.device == Device::kCuda)
         return cuda::matmul_fp8(
-            c, {product == Fp8Product::kWeightGradient ? a.codes.turned : a.codes.codes, a.codes.inverse},
-            {product == Fp8Product::kForward ? b.codes.codes : b.codes.turned, b.codes.inverse},
+            c, {product == Fp8Product::kWeightGradient ? a.codes.transposed : a.codes.codes, a.codes.inverse},
+            {product == Fp8Product::kForward ? b.codes.codes : b.codes.transposed, b.codes.inverse},
             {.accumulate = is_added,
              .is_fast = product == Fp8Product::kForward,
              .terms = terms,
@@ -147,7 +147,7 @@ class Fp8Products {
                   stream_);
   }
 
-  // Returns x for forward. With codes its turned codes go there, for backward.
+  // Returns x for forward. With codes its transposed codes go there, for backward.
   CastTensor cast_x(const Tensor& x, const Tensor& codes) {
     const Fp8Cast how = casts_of(linear_.recipe, Fp8Product::kForward)[0];
     return codes ? cast(x, both_ways(how), left_in(codes)) : cast(x, how);
@@ -175,12 +175,12 @@ class Fp8Products {
   }
 
  private:
-  // Returns the memory of `codes` as a cast fills it: the turned codes and, in the last row, the inverse of
-  // their scale, which differs between the micro-batches that a pipeline has in flight. Scales that follow a
-  // history hold for a whole step.
+  // Returns the memory of `codes` as a cast fills it: the transposed codes and, in the last row, the inverse
+  // of their scale, which differs between the micro-batches that a pipeline has in flight. Scales that follow
+  // a history hold for a whole step.
   Fp8Device::Operand left_in(const Tensor& codes) const {
     const int64_t in = codes.dim(0) - 1;
-    Fp8Device::Operand operand{.turned = codes.rows(0, in)};
+    Fp8Device::Operand operand{.transposed = codes.rows(0, in)};
     if (!state_.follows_history())
       operand.inverse = Tensor(codes.rows(in, in + 1).data, DType::f32, {1}, codes.device);
     return operand;
@@ -245,8 +245,8 @@ class Fp8Products {
     Fp8Device::Operand operand = into;
     if (!into.codes)
       operand = Fp8Device::operand(scratch_, t.shape, cast.format, cast.scaling,
-                                   into.turned ? Fp8Layouts::kStraight : cast.layouts);
-    if (into.turned) operand.turned = into.turned;
+                                   into.transposed ? Fp8Layouts::kStraight : cast.layouts);
+    if (into.transposed) operand.transposed = into.transposed;
     if (into.inverse) operand.inverse = into.inverse;
     Fp8Scale scale = scale_of(cast);
     if (is_split(cast.which))

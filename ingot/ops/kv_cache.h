@@ -43,9 +43,9 @@ inline constexpr int64_t kDecodeSlice = 128;
 // Attention of N tokens, of which token n sees the cached positions of its slot up to its own position p, and
 // with a window only the last `window` of them:
 //   out[n] = sum_s P[n,s] v[s],   P[n,:] = softmax over the visible s of scale * q[n] . k[s].
-// Head h reads kv head h / (H / K); H % K == 0. out of padding is 0. All sums are f32, and their order depends
-// on the position only, so a token's result does not depend on the other tokens of the call. scratch: f32,
-// contiguous, at least attention_decode_scratch elements.
+// Head h reads kv head h / (H / K); H % K == 0. out of padding is 0. All sums are f32, and their order
+// depends on the position only, so a token's result does not depend on the other tokens of the call.
+// scratch: f32, contiguous, at least attention_decode_scratch elements.
 struct DecodeOperands {
   Tensor out = {}, q = {};  // views (1, N, H, D) with the last dim contiguous; out must not alias q
   KvCache cache = {};

@@ -126,7 +126,7 @@ class Optimizer {
     ParamState memory;
     size_t group;
     RuleNeeds needs;
-    UpdateComm::Keeps keeps = {};  // for a matrix
+    UpdateComm::StatePlacement keeps = {};  // for a matrix
     // Those of the current step:
     RuleStep step = {};
     SharedNumbers numbers = {};

@@ -26,7 +26,7 @@ UpdateComm& Optimizer::plan_matrices(UpdateComm* comm) {
          .is_counted = param.is_added,
          .flops = rule->flops(param)});
   }
-  const std::vector<UpdateComm::Keeps> keeps = found.plan(std::move(tasks));
+  const std::vector<UpdateComm::StatePlacement> keeps = found.plan(std::move(tasks));
   for (size_t t = 0; t < matrices_.size(); ++t) members_[matrices_[t]].keeps = keeps[t];
   return found;
 }

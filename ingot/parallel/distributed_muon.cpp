@@ -110,12 +110,12 @@ void DistributedMuon::make_rounds() {
   }
 }
 
-std::vector<UpdateComm::Keeps> DistributedMuon::plan(std::vector<MatrixTask> tasks) {
+std::vector<UpdateComm::StatePlacement> DistributedMuon::plan(std::vector<MatrixTask> tasks) {
   for (MatrixTask& task : tasks) tasks_.push_back({.given = std::move(task), .shards = {}, .is_counted = {}});
   if (tasks_.empty()) return {};
   exchange_shards();
   make_rounds();
-  std::vector<Keeps> keeps;
+  std::vector<StatePlacement> keeps;
   for (const Task& task : tasks_) {
     const bool is_ours = task.replica == replicas_.rank();
     keeps.push_back(

@@ -48,7 +48,7 @@ class DistributedMuon final : public UpdateComm {
 
   void sum(const Tensor& t) override { weights_.all_reduce("update sums", t); }
   void max(const Tensor& t) override { weights_.all_reduce("update maxima", t, ReduceOp::kMax); }
-  std::vector<Keeps> plan(std::vector<MatrixTask> tasks) override;
+  std::vector<StatePlacement> plan(std::vector<MatrixTask> tasks) override;
   size_t scratch_bytes(Memory memory) const override;
   void run(MatrixWork& work, Arena& scratch, Stream& stream) override;
 

@@ -83,7 +83,7 @@ class Pipeline final : public Executor {
   Link make_link(PipelineOp::Kind kind, std::string name, Stream& stream);
   struct Memory {
     std::vector<std::vector<Slot>> slots;  // per chunk
-    std::vector<MicroBatch> batches;       // copies, per micro-batch of a step; first_rows may be longer
+    std::vector<MicroBatch> batches;       // copies, per micro-batch of a step; cu_seqlens may be longer
     Tensor activation, gradient;           // messages that are received
   };
   Memory make_memory(Arena& arena) const;
@@ -113,7 +113,7 @@ class Pipeline final : public Executor {
   void post(Link& link);
   void take(Link& link, const Tensor& t, Stream& stream);
   Pending send(const Link& link, const Tensor& t);
-  void bring_back(const Tensor& sums, int chunk, StepResults* results, Stream& stream);
+  void copy_to_host(const Tensor& sums, int chunk, StepResults* results, Stream& stream);
   LossSums perform(const PipelineOp& op, const ExecutorStep& step);
   LossSums forward_pass(const PipelineOp& op, const ExecutorStep& step);
   void backward_pass(const PipelineOp& op, const ExecutorStep& step);

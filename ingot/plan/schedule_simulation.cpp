@@ -88,12 +88,12 @@ std::string ScheduleRun::missing(const Started& op) {
 }
 
 void ScheduleRun::check_done() {
-  constexpr int kMost = 16;
+  constexpr int kMax = 16;
   int count = 0;
   std::string waiting;
   for (int r = 0; r < static_cast<int>(ranks_.size()); ++r) {
     const RankState& state = at(r);
-    if (state.next == state.program->ops.size() || ++count > kMost) continue;
+    if (state.next == state.program->ops.size() || ++count > kMax) continue;
     const ProgramOp& wait = state.program->ops[state.next];
     const ProgramIndex::Operation& named =
         state.index->operations[static_cast<size_t>(state.index->operation_of[wait.ticket])];
@@ -101,7 +101,7 @@ void ScheduleRun::check_done() {
                            state.program->names[static_cast<size_t>(named.name)],
                            missing(operation(state.operation_of[wait.ticket])));
   }
-  if (count > kMost) waiting += fmt::format("; and {} more ranks", count - kMost);
+  if (count > kMax) waiting += fmt::format("; and {} more ranks", count - kMax);
   INGOT_CHECK(waiting.empty(), "schedule: ranks wait for each other{}", waiting);
   for (const Started& op : started_)
     INGOT_CHECK(op.end_s >= 0, "schedule: {} '{}' of rank {} never begins, {}", kind_name(op.kind),

@@ -43,7 +43,7 @@ struct RunSetup {
 // Finds the newest healthy checkpoint and compares the configuration with its own. Throws a kUsage error if
 // there is none, or if it does not fit the configuration.
 ResumePoint find_resume_point(CheckpointStore& store, const RunConfig& given, const RunFolder& folder,
-                              Console& console, Communicator& world, OtherText other_text);
+                              Console& console, Communicator& world, DataMismatch data_mismatch);
 
 // Reads the text and completes the configuration. Borrows everything but the first two. Returns nullopt on
 // all ranks if one of them is interrupted while its text is read.

@@ -1,5 +1,5 @@
 // RoPE and QK-norm on a device, on views into one packed (B,T,(H+2K)D) buffer as in the attention layer.
-#include "ingot/ops/head_rows.h"
+#include "ingot/ops/pack_heads.h"
 #include "ingot/ops/qk_norm.h"
 #include "ingot/ops/rope.h"
 #include "ingot/ops/row_sum.h"
@@ -156,15 +156,15 @@ TEST_P(CudaHeads, GainsOfQkNormEqualTheReference) {
 
 TEST_P(CudaHeads, RowsOfHeadsAreCopiedThereAndBack) {
   const OnDevice there = put(qkv), rows = result(c.dtype, {c.B * c.T * c.H, c.D}), back = put(d_qkv);
-  heads_to_rows(rows, queries(there), stream);
+  pack_heads(rows, queries(there), stream);
   Buffer want(c.dtype, {c.B * c.T * c.H, c.D});
   Stream cpu;
-  heads_to_rows(want, queries(qkv), cpu);
+  pack_heads(want, queries(qkv), cpu);
   expect_same_bits(rows.to_host(), want, "rows");
-  rows_to_heads(queries(back), rows, stream);
+  unpack_heads(queries(back), rows, stream);
   const Buffer got = back.to_host();
   expect_rest_untouched(got, d_qkv);
-  rows_to_heads(queries(d_qkv), want, cpu);
+  unpack_heads(queries(d_qkv), want, cpu);
   expect_same_bits(got, d_qkv, "heads");
 }
 

@@ -56,8 +56,8 @@ cpu::AttentionProblem check_problem(const AttentionShape& s, const Tensor& doc_s
   INGOT_CHECK(dropout.p == 0 || !is_decoding(s), "{}: no dropout where T = 1 and S = {}", op, s.S);
   INGOT_CHECK(config.window >= 0 && (config.window == 0 || config.is_causal),
               "{}: a window must not be negative and is for causal attention, got {}", op, config.window);
-  INGOT_CHECK(!config.first_rows || (doc_start && config.first_rows.device == Device::kCuda),
-              "{}: first_rows must be on a device, and doc_start with it", op);
+  INGOT_CHECK(!config.cu_seqlens || (doc_start && config.cu_seqlens.device == Device::kCuda),
+              "{}: cu_seqlens must be on a device, and doc_start with it", op);
   const int64_t window = config.window < s.S ? config.window : 0;
   if (!doc_start) return {s, config.scale, config.is_causal, nullptr, dropout, window};
   INGOT_CHECK(s.S == s.T, "{}: doc_start wants S == T, got S = {}, T = {}", op, s.S, s.T);

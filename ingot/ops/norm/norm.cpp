@@ -29,7 +29,8 @@ struct Statistics {
   float mean = 0, rstd = 0;
 };
 
-// A row of a backward pass. dw and db are sums over the rows of a thread. dw, db, w and d_residual may be null.
+// A row of a backward pass. dw and db are sums over the rows of a thread. dw, db, w and d_residual may be
+// null.
 template <typename T>
 struct BackwardRow {
   T* dx;

@@ -187,11 +187,11 @@ struct GainBackward {
   __device__ __forceinline__ int end_head() const { return blockIdx.y == 0 ? q_heads : rows.H; }
 };
 
-constexpr int kMostGains = 3 * 8 * kWarp;  // elements of the longest head that with_head_shape allows
+constexpr int kMaxGains = 3 * 8 * kWarp;  // elements of the longest head that with_head_shape allows
 
 // Adds the warps' sums in order.
 template <typename T>
-__device__ __forceinline__ void write_partials(const GainBackward<T>& g, const float (*sums)[kMostGains]) {
+__device__ __forceinline__ void write_partials(const GainBackward<T>& g, const float (*sums)[kMaxGains]) {
   __syncthreads();
   float* partials = g.partials + (int64_t{blockIdx.y} * gridDim.x + blockIdx.x) * g.rows.D;
   for (int c = static_cast<int>(threadIdx.x); c < g.rows.D; c += kThreads) {
@@ -205,7 +205,7 @@ __device__ __forceinline__ void write_partials(const GainBackward<T>& g, const f
 // dy once.
 template <typename S, typename T>
 __global__ void __launch_bounds__(kThreads) gain_backward(GainBackward<T> g) {
-  __shared__ float sums[kThreads / kWarp][kMostGains];
+  __shared__ float sums[kThreads / kWarp][kMaxGains];
   const int lane = static_cast<int>(threadIdx.x) % kWarp, way = static_cast<int>(threadIdx.x) / kWarp;
   const HeadRows& rows = g.rows;
   HeadTile<S::W, S::P> gain, total{};
@@ -238,7 +238,7 @@ __global__ void __launch_bounds__(kThreads) gain_backward(GainBackward<T> g) {
 // another head ahead.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) gain_backward_wide(GainBackward<T> g, int packs) {
-  __shared__ float sums[kThreads / kWarp][kMostGains];
+  __shared__ float sums[kThreads / kWarp][kMaxGains];
   constexpr int W = kWide<T>;
   const int lane = static_cast<int>(threadIdx.x) % kWarp, way = static_cast<int>(threadIdx.x) / kWarp;
   const int pack = lane % packs, step = kWarp / packs;

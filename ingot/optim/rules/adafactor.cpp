@@ -13,12 +13,12 @@ namespace {
 
 // Divides the rows into strips, whose number depends only on the shape. A vector has one element per row.
 struct Strips {
-  static constexpr int64_t kMost = 32, kElements = 1 << 14;
+  static constexpr int64_t kMax = 32, kElements = 1 << 14;
   int64_t rows, columns, rows_each, count;
 
   explicit Strips(const Shape& shape) : rows(shape[0]), columns(shape.rank() == 2 ? shape[1] : 1) {
     const int64_t enough = (kElements + columns - 1) / std::max<int64_t>(columns, 1);
-    rows_each = std::max({int64_t{1}, (rows + kMost - 1) / kMost, std::min(enough, rows)});
+    rows_each = std::max({int64_t{1}, (rows + kMax - 1) / kMax, std::min(enough, rows)});
     count = (rows + rows_each - 1) / rows_each;
   }
   Range range(int64_t strip) const { return {strip * rows_each, std::min(rows, (strip + 1) * rows_each)}; }
