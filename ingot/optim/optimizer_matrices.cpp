@@ -23,7 +23,7 @@ UpdateComm& Optimizer::plan_matrices(UpdateComm* comm) {
         {.name = param.name,
          .shape = param.whole(),
          .rects = param.is_shard() ? param.rects : std::vector<Rect>{{0, param.shape[0], 0, param.shape[1]}},
-         .is_counted = param.is_added,
+         .is_added = param.is_added,
          .flops = rule->flops(param)});
   }
   const std::vector<UpdateComm::StatePlacement> keeps = found.plan(std::move(tasks));

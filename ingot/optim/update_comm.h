@@ -18,7 +18,7 @@ struct MatrixTask {
   std::string name;
   Shape shape;              // (R, C)
   std::vector<Rect> rects;  // where this rank's elements lie in the matrix, in their order; may be empty
-  bool is_counted = true;   // false if another rank has the same elements
+  bool is_added = true;     // false if another rank has the same elements
   double flops = 0;         // what compute costs
 };
 

@@ -56,11 +56,11 @@ void DistributedMuon::exchange_shards() {
   for (const Task& task : tasks_) most = std::max(most, task.given.rects.size());
   auto longest = static_cast<int64_t>(most);
   weights_.all_reduce("rectangles of a matrix", Tensor(&longest, DType::i64, {1}), ReduceOp::kMax);
-  const auto line = static_cast<size_t>(2 + 4 * longest);  // is_counted, number of rects, rects
+  const auto line = static_cast<size_t>(2 + 4 * longest);  // is_added, number of rects, rects
   std::vector<int64_t> own(line * tasks_.size()), all(own.size() * static_cast<size_t>(ranks()));
   for (size_t t = 0; t < tasks_.size(); ++t) {
     int64_t* to = own.data() + t * line;
-    *to++ = tasks_[t].given.is_counted ? 1 : 0;
+    *to++ = tasks_[t].given.is_added ? 1 : 0;
     *to++ = std::ssize(tasks_[t].given.rects);
     for (const Rect& rect : tasks_[t].given.rects)
       for (const int64_t number : {rect.row, rect.rows, rect.column, rect.columns}) *to++ = number;
@@ -70,7 +70,7 @@ void DistributedMuon::exchange_shards() {
   for (size_t r = 0; r < static_cast<size_t>(ranks()); ++r)
     for (size_t t = 0; t < tasks_.size(); ++t) {
       const int64_t* from = all.data() + (r * tasks_.size() + t) * line;
-      tasks_[t].is_counted.push_back(*from++ == 1);
+      tasks_[t].is_added.push_back(*from++ == 1);
       std::vector<Rect> rects(static_cast<size_t>(*from++));
       for (Rect& rect : rects) {
         rect = {from[0], from[1], from[2], from[3]};
@@ -111,7 +111,7 @@ void DistributedMuon::make_rounds() {
 }
 
 std::vector<UpdateComm::StatePlacement> DistributedMuon::plan(std::vector<MatrixTask> tasks) {
-  for (MatrixTask& task : tasks) tasks_.push_back({.given = std::move(task), .shards = {}, .is_counted = {}});
+  for (MatrixTask& task : tasks) tasks_.push_back({.given = std::move(task), .shards = {}, .is_added = {}});
   if (tasks_.empty()) return {};
   exchange_shards();
   make_rounds();
@@ -119,7 +119,7 @@ std::vector<UpdateComm::StatePlacement> DistributedMuon::plan(std::vector<Matrix
   for (const Task& task : tasks_) {
     const bool is_ours = task.replica == replicas_.rank();
     keeps.push_back(
-        {.elements = is_ours && task.given.is_counted, .whole = is_ours && task.rank == weights_.rank()});
+        {.elements = is_ours && task.given.is_added, .whole = is_ours && task.rank == weights_.rank()});
   }
   return keeps;
 }
@@ -173,7 +173,7 @@ void DistributedMuon::Step::start_collecting(int k) {
   const int64_t shard = round(k).shard;
   for (int r = 0; r < update.ranks(); ++r) {
     const int t = update.task_of(round(k), update.replicas_.rank(), r);
-    if (t < 0 || !update.tasks_[static_cast<size_t>(t)].given.is_counted) continue;
+    if (t < 0 || !update.tasks_[static_cast<size_t>(t)].given.is_added) continue;
     const int64_t n = elements_of(update.tasks_[static_cast<size_t>(t)].given.rects);
     if (n > 0) work.prepare(static_cast<size_t>(t), block(buffers.sent, r, shard, n));
   }
@@ -192,7 +192,7 @@ void DistributedMuon::Step::finish_collecting(int k) {
     return work.prepare(static_cast<size_t>(own_task(k)), matrix.reshape({matrix.elements()}));
   for (int r = 0; r < update.ranks(); ++r) {
     const std::vector<Rect>& rects = task.shards[static_cast<size_t>(r)];
-    if (task.is_counted[static_cast<size_t>(r)])
+    if (task.is_added[static_cast<size_t>(r)])
       put_shard(matrix, block(buffers.received, r, round(k).shard, elements_of(rects)), rects, stream);
   }
 }

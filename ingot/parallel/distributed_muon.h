@@ -57,7 +57,7 @@ class DistributedMuon final : public UpdateComm {
     MatrixTask given;
     int replica = -1, rank = -1;            // the owner's place; -1 if no rank here has elements
     std::vector<std::vector<Rect>> shards;  // shards of each rank of the weights group
-    std::vector<bool> is_counted;           // per rank: true if it has elements that no earlier rank has
+    std::vector<bool> is_added;             // per rank: true if it has elements that no earlier rank has
   };
   // The tasks of one round, indexed by owner (replica * ranks + rank); -1 if the owner has none.
   struct Round {

@@ -34,7 +34,7 @@ std::vector<OptimParam> optimizer_params(TrainingStore& store, uint64_t seed, co
          .compute = shard.compute,
          .g = shard.grad,
          .keeps_g = shard.is_overwritten,
-         .is_counted = shard.is_counted,
+         .contributes_to_norm = shard.contributes_to_norm,
          .is_added = is_first,
          .copies = spec.copies(shard.begin, shard.end)});
   }
@@ -132,7 +132,7 @@ std::vector<ParamStats> Trainer::stats() {
   std::vector<double> sums;
   for (size_t p = 0; p < stats.size(); ++p) {
     const ParamStats& s = stats[p];
-    const double count = optimizer.is_counted(p) ? 1 : 0;
+    const double count = optimizer.contributes_to_norm(p) ? 1 : 0;
     for (double sum : {s.weight_norm * s.weight_norm, s.grad_norm * s.grad_norm,
                        s.update_norm * s.update_norm, s.update_dot_weight})
       sums.push_back(count * sum);
