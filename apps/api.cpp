@@ -10,7 +10,7 @@
 #include "apps/commands.h"
 #include "apps/model_options.h"
 #include "apps/run_note.h"
-#include "apps/serve_until_told.h"
+#include "apps/serve_until_stopped.h"
 #include "ingot/api/api_server.h"
 #include "ingot/core/visible_text.h"
 
@@ -37,7 +37,7 @@ void serve_api(const ApiArguments& arguments) {
              visible_line(model.name), visible_line(server.url()), model.context, options.slots,
              model.chat ? fmt::format("chat template {}", model.chat->name()) : "no chat template");
   std::fflush(stdout);
-  serve_until_told(
+  serve_until_stopped(
       signals, [&] { server.serve(); }, [&] { server.stop(); });
 }
 

@@ -90,7 +90,7 @@ void prepare(const Options& options) {
       [](const char* name) { fmt::print(stderr, "{}: the command ends and writes nothing\n", name); });
   ProgressLine line(options.is_quiet);
   const Dataset dataset = prepare_dataset(prepared, [&](std::string_view phase, int64_t done, int64_t total) {
-    if (signals.is_told_to_end()) throw Exit{kExitInterrupted};
+    if (signals.is_stop_requested()) throw Exit{kExitInterrupted};
     line.show(phase, done, total);
   });
   line.end();

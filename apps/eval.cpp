@@ -64,7 +64,7 @@ void eval_text(const EvalArguments& arguments, EvalOptions options) {
   std::optional<ShownProgress> progress;
   if (!arguments.is_quiet) {
     progress.emplace();
-    options.goes_on = [&](int64_t tokens, int64_t all) { return progress->go_on(tokens, all); };
+    options.should_continue = [&](int64_t tokens, int64_t all) { return progress->go_on(tokens, all); };
   }
   const auto [result, context, checkpoint, warning] = evaluate_checkpoint(arguments.checkpoint, options);
   progress.reset();

@@ -100,7 +100,7 @@ void launch(const LaunchArguments& given) {
   // Must be created before any other thread starts.
   const StopSignals signals(
       [&](const char* name) {
-        Terminal terminal({.fd = STDERR_FILENO, .is_told_to_end = &signals.is_told_to_end()});
+        Terminal terminal({.fd = STDERR_FILENO, .is_stop_requested = &signals.is_stop_requested()});
         terminal.write(fmt::format("launch: {}: the run saves and ends; a second signal kills it\n", name));
       },
       StopSignals::Second::kCounts);

@@ -57,8 +57,8 @@ void train(const fs::path& out, int64_t steps, Console& console, const StopSigna
   std::optional<int> code;
   bool is_told = false;
   for (int64_t poll = 0; !(code = child.poll()); ++poll) {
-    if (signals.is_told_to_end() && !is_told) child.signal(SIGTERM);
-    is_told = signals.is_told_to_end();
+    if (signals.is_stop_requested() && !is_told) child.signal(SIGTERM);
+    is_told = signals.is_stop_requested();
     if (console.is_live() && poll % 25 == 0)
       if (const auto status = read_run_status(run))
         console.live(fmt::format("step {} of {}", status->steps, steps));
@@ -94,7 +94,7 @@ void find_range(LrRangeArguments arguments) {
   const std::unique_ptr<Console> console =
       arguments.is_quiet ? Console::quiet()
                          : Console::standard({.fd = arguments.is_json ? STDERR_FILENO : STDOUT_FILENO,
-                                              .is_told_to_end = &signals.is_told_to_end()});
+                                              .is_stop_requested = &signals.is_stop_requested()});
   make_folders(out);
   const FolderLock lock(out);
   clear_run(out / "run");

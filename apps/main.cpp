@@ -29,7 +29,7 @@ namespace ingot {
 namespace {
 
 int refuse(const char* message, ErrorKind kind) {
-  let_first_process_speak();
+  let_rank_zero_report_first();
   std::fflush(stdout);
   const std::string label = wants_colour(isatty(STDERR_FILENO)) ? painted("ingot:", Colour::kRed) : "ingot:";
   fmt::print(stderr, "{} {}\n", label, visible_text(message));

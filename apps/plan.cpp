@@ -28,7 +28,7 @@
 namespace ingot {
 namespace {
 
-constexpr int kMostRanks = 65536;
+constexpr int kMaxRanks = 65536;
 
 struct PlanArguments {
   std::string source;
@@ -56,7 +56,7 @@ PlanTarget this_machine(const RunConfig& config) {
   Hardware& hardware = target.hardware;
   hardware.name = fmt::format("this machine ({}, {} threads by {})", info.cpu, target.threads,
                               own > 0 ? "train.threads" : thread_use().chosen.source);
-  hardware.node.devices = kMostRanks;
+  hardware.node.devices = kMaxRanks;
   hardware.node.link_bytes_per_s = 2e9;
   hardware.node.link_fraction = 1;
   hardware.node.ring_latency_s = hardware.node.tree_latency_s = {20e-6, 20e-6, 20e-6};
@@ -195,7 +195,7 @@ void add_plan_command(Command& app) {
   command
       ->add_option("--ranks", arguments->ranks,
                    "Number of ranks; more replicas make up for the layout's others")
-      ->count(1, kMostRanks);
+      ->count(1, kMaxRanks);
   command
       ->add_option("--hardware", arguments->hardware,
                    "What to plan for: \"this\" machine, which is measured once, or " + hardware_list() +

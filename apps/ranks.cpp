@@ -62,14 +62,14 @@ void prepare_pipeline(const RunConfig& config) {
   if (rank_of_launcher() && config.parallel.pp > 1) ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 }
 
-void run_on_ranks(const RunConfig& config, [[maybe_unused]] const std::atomic<bool>& is_told_to_end,
+void run_on_ranks(const RunConfig& config, [[maybe_unused]] const std::atomic<bool>& is_stop_requested,
                   const std::function<void(Mesh& mesh)>& body, [[maybe_unused]] CommLog* log) {
 #ifdef INGOT_WITH_MPI
   if (is_mpi_process()) {
     MpiJob job({.timeout_s = config.parallel.timeout_s,
                 .message_delay_s = config.parallel.delay_s,
                 .verifies = config.parallel.verifies,
-                .is_told_to_end = &is_told_to_end,
+                .is_stop_requested = &is_stop_requested,
                 .log = log});
     std::optional<Mesh> mesh;  // outlives an error, because other ranks may still communicate with this one
     try {
@@ -80,7 +80,7 @@ void run_on_ranks(const RunConfig& config, [[maybe_unused]] const std::atomic<bo
       body(*mesh);
       return;
     } catch (const Error& error) {
-      let_first_process_speak();
+      let_rank_zero_report_first();
       job.abort(error.what(), exit_code(error.kind()));
     } catch (const std::bad_alloc&) {
       job.abort("out of memory: lower train.batch_size, or take more ranks", exit_code(ErrorKind::kMemory));
@@ -113,7 +113,7 @@ bool is_first_rank() {
   return !rank || std::strcmp(rank, "0") == 0;
 }
 
-void let_first_process_speak() {
+void let_rank_zero_report_first() {
   if (!is_first_rank()) std::this_thread::sleep_for(std::chrono::seconds(1));
 }
 

@@ -23,9 +23,9 @@ void prepare_pipeline(const RunConfig& config);
 // configuration or OMP_NUM_THREADS sets it. Under mpirun or srun, an error in `body` ends all processes at
 // once, with the rank and the error on stderr and the error's exit code. Throws a kUsage error if the
 // configuration's layout does not fit the number of processes.
-// is_told_to_end: set by a signal; from then on, the process prints what it waits for.
+// is_stop_requested: set by a signal; from then on, the process prints what it waits for.
 // log: records the operations between ranks if not null.
-void run_on_ranks(const RunConfig& config, const std::atomic<bool>& is_told_to_end,
+void run_on_ranks(const RunConfig& config, const std::atomic<bool>& is_stop_requested,
                   const std::function<void(Mesh& mesh)>& body, CommLog* log = nullptr);
 
 // The GPUs of this process, each as CUDA_VISIBLE_DEVICES names it.
@@ -38,6 +38,6 @@ bool is_first_rank();
 
 // If mpirun or srun started this process and it is not the first, waits a moment, so that the first process
 // prints an error that all of them have.
-void let_first_process_speak();
+void let_rank_zero_report_first();
 
 }  // namespace ingot

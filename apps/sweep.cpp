@@ -157,7 +157,7 @@ void sweep(SweepArguments arguments) {
   const std::unique_ptr<Console> console =
       arguments.is_quiet ? Console::quiet()
                          : Console::standard({.fd = arguments.is_json ? STDERR_FILENO : STDOUT_FILENO,
-                                              .is_told_to_end = &signals.is_told_to_end()});
+                                              .is_stop_requested = &signals.is_stop_requested()});
   make_folders(arguments.out);
   const FolderLock lock(arguments.out);
   SweepRunner runner(record.spec, runs,
@@ -167,7 +167,7 @@ void sweep(SweepArguments arguments) {
                       .jobs = jobs,
                       .halving_eta = record.halving_eta,
                       .budget_s = budget_s},
-                     *console, signals.is_told_to_end());
+                     *console, signals.is_stop_requested());
   const auto write = [&] { write_sweep_files(arguments.out, record, runs, runner.results()); };
   write();
   console->line(fmt::format("{} | folder {}", jobs_text(runs.size(), jobs), arguments.out));

@@ -40,7 +40,7 @@ struct Start {
   std::string out;           // the run folder, or the base name of a new one
   bool is_own_name = false;  // out is a default name: the folder must be new
   bool is_resume = false;
-  OtherText other_text = OtherText::kRefused;
+  DataMismatch data_mismatch = DataMismatch::kRefused;
   std::vector<std::string> notes;  // about the configuration
   std::vector<std::string> line;   // the command as typed
   bool is_quiet = false;           // print warnings only
@@ -60,21 +60,21 @@ std::unique_ptr<RunFolder> open_folder(const Start& start, Communicator& world) 
 }
 
 // Called on the thread that waits for signals, concurrently with the console's output.
-void acknowledge(const char* signal, const std::atomic<bool>& is_told_to_end) {
+void acknowledge(const char* signal, const std::atomic<bool>& is_stop_requested) {
   if (!is_first_rank()) return;
-  Terminal terminal({.fd = STDERR_FILENO, .is_told_to_end = &is_told_to_end});
+  Terminal terminal({.fd = STDERR_FILENO, .is_stop_requested = &is_stop_requested});
   terminal.write(
       fmt::format("{}{}: the run ends and saves as soon as it can; a second signal ends it at once\n",
                   terminal.is_live() ? "\n" : "", signal));
 }
 
-std::unique_ptr<Console> open_console(const Communicator& world, const std::atomic<bool>& is_told_to_end,
+std::unique_ptr<Console> open_console(const Communicator& world, const std::atomic<bool>& is_stop_requested,
                                       const Start& start) {
   if (world.rank() == 0 && start.is_quiet) return Console::quiet();
   if (world.rank() == 0)
     return Console::standard({.fd = start.is_json ? STDERR_FILENO : STDOUT_FILENO,
                               .allows_live = !is_launched(),
-                              .is_told_to_end = &is_told_to_end});
+                              .is_stop_requested = &is_stop_requested});
   return std::make_unique<Console>([](std::string_view) {}, 0);  // the rank's train.log has all lines
 }
 
@@ -88,9 +88,9 @@ RunOrigin origin_of(const std::vector<std::string>& line) {
 }
 
 // Returns true if the run was interrupted.
-bool train_on(Mesh& mesh, const std::atomic<bool>& is_told_to_end, const RunConfig& given,
+bool train_on(Mesh& mesh, const std::atomic<bool>& is_stop_requested, const RunConfig& given,
               const Start& start) {
-  const std::unique_ptr<Console> console = open_console(*mesh.world, is_told_to_end, start);
+  const std::unique_ptr<Console> console = open_console(*mesh.world, is_stop_requested, start);
   for (const std::string& note : start.notes) console->line("note: " + note);
   if (mesh.world->size() > 1)
     for (const std::string& misplacement :
@@ -104,8 +104,8 @@ bool train_on(Mesh& mesh, const std::atomic<bool>& is_told_to_end, const RunConf
   folder->heartbeat().beat(0, TimeLimit::Phase::kStart, mesh.world->time_limit().seconds());
   TrainOutcome outcome;
   try {
-    outcome =
-        run_training(config, *folder, start.is_resume, *console, is_told_to_end, mesh, start.other_text);
+    outcome = run_training(config, *folder, start.is_resume, *console, is_stop_requested, mesh,
+                           start.data_mismatch);
   } catch (...) {
     folder->remove_failed_start();
     throw;
@@ -138,8 +138,8 @@ void train(TrainArguments arguments) {
     return;
   }
   // Must be created before any other thread starts.
-  const StopSignals signals([&](const char* name) { acknowledge(name, signals.is_told_to_end()); });
-  const std::atomic<bool>& is_told_to_end = signals.is_told_to_end();
+  const StopSignals signals([&](const char* name) { acknowledge(name, signals.is_stop_requested()); });
+  const std::atomic<bool>& is_stop_requested = signals.is_stop_requested();
   if (config.data.train.empty())
     fail(ErrorKind::kUsage,
          "no text to train on: give --data FILE (or data.train), or start from the preset demo");
@@ -149,13 +149,13 @@ void train(TrainArguments arguments) {
   start.is_own_name = arguments.out.empty();
   start.out = start.is_own_name ? default_run_folder(arguments, config) : arguments.out;
   start.is_resume = arguments.is_resume;
-  start.other_text = arguments.is_resume_anyway ? OtherText::kAccepted : OtherText::kRefused;
+  start.data_mismatch = arguments.is_resume_anyway ? DataMismatch::kAccepted : DataMismatch::kRefused;
   start.line = arguments.line;
   start.is_quiet = arguments.is_quiet;
   start.is_json = arguments.is_json;
   bool is_interrupted = false;
-  run_on_ranks(config, is_told_to_end,
-               [&](Mesh& mesh) { is_interrupted = train_on(mesh, is_told_to_end, config, start); });
+  run_on_ranks(config, is_stop_requested,
+               [&](Mesh& mesh) { is_interrupted = train_on(mesh, is_stop_requested, config, start); });
   if (is_interrupted) throw Exit{kExitInterrupted};
 }
 

@@ -192,7 +192,9 @@ void BM_ActivationBackward(benchmark::State& state, Activation kind) {
   const Tensor dy = memory.tensor(dtype, {kN / 4, kF}), x = memory.tensor(dtype, {kN / 4, kF});
   const Tensor bias = memory.tensor(DType::f32, {kF}), dbias = memory.tensor(DType::f32, {kF});
   const Tensor dx = memory.tensor(dtype, {kN / 4, kF}), scratch = memory.scratch(kF);
-  for (auto _ : state) activation_backward(dx, dbias, dy, x, bias, kind, scratch, stream);
+  for (auto _ : state)
+    activation_backward(
+        {.dx = dx, .dbias = dbias, .dy = dy, .x = x, .bias = bias, .kind = kind, .scratch = scratch}, stream);
   report(state, 3 * x.bytes());
 }
 

@@ -14,7 +14,7 @@ set(INGOT_KERNEL_CALLERS
     ingot/memory/memory_check.cpp
     ingot/nn/fp8_device.cpp
     ingot/nn/fp8_linear.cpp
-    ingot/ops/attention/head_rows.cpp
+    ingot/ops/attention/pack_heads.cpp
     ingot/ops/attention/kv_cache.cpp
     ingot/ops/attention/rope.cpp
     ingot/ops/elementwise/accumulate.cpp

@@ -13,6 +13,15 @@ RETIRED = {
     "TensorShare": "TensorParallel", "SharedUpdate": "UpdateComm", "OwnUpdate": "LocalUpdate", "MeshUpdate": "DistributedMuon",
     "Holders": "Replicas", "Keepers": "ReplicaScope", "sharers": "shard_group", "LateSteps": "StepResults",
     "can_give": "can_submit", "read_given": "collect", "judge_step": "check_step", "row_parts": "fused_rows",
+    "AttentionPlaces": "AttentionStorage", "MlpPlaces": "MlpStorage", "bring_back": "copy_to_host",
+    "is_told_to_end": "is_stop_requested", "goes_on": "should_continue", "say_hello": "log_start",
+    "let_first_process_speak": "let_rank_zero_report_first", "serve_until_told": "serve_until_stopped",
+    "start_debris": "stale_files", "is_start_debris": "has_only_stale_files", "closing_words": "final_summary",
+    "PatientLog": "BufferedLog", "patient_log": "buffered_log", "take_trouble": "take_error", "job_words": "job_errors",
+    "can_judge_on_device": "can_check_on_device", "x8_turned": "x8_transposed", "kTurned": "kTransposed",
+    "dw_lost": "dw_compensation", "heads_to_rows": "pack_heads", "rows_to_heads": "unpack_heads",
+    "first_rows": "cu_seqlens", "is_all_singles": "is_decode_only", "OtherText": "DataMismatch",
+    "other_text": "data_mismatch", "UpdateComm::Keeps": "UpdateComm::StatePlacement", "kMost": "kMax",
 }
 # Patterns that comments must not contain, and what to do about each.
 COMMENTS = [
@@ -23,7 +32,7 @@ COMMENTS = [
                 r"all the same|so far as)\b", re.IGNORECASE), "write the field's word"),
 ]
 MOST_COLUMNS = 110  # of a comment line; longer ones cannot be read next to a diff
-WORD = re.compile(r"\b(" + "|".join(RETIRED) + r")\b(?!(-| and | & )Muller)")
+WORD = re.compile(r"\b(" + "|".join(RETIRED) + r")\b(?!(-| and | & )Muller)|\b(kMost)(?=[A-Z])")
 
 
 def findings(name: str, text: str):
@@ -31,7 +40,7 @@ def findings(name: str, text: str):
     was_comment = False
     for number, line in enumerate(text.splitlines(), 1):
         for match in WORD.finditer(line):
-            yield f"{name}:{number}: {match.group(1)}: its name is {RETIRED[match.group(1)]}"
+            yield f"{name}:{number}: {match.group(0)}: its name is {RETIRED[match.group(0)]}"
         is_comment = line.lstrip().startswith("//")
         comment = line[line.find("//"):] if "//" in line and is_ours else ""
         for pattern, cure in COMMENTS:

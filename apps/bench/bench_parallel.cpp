@@ -131,9 +131,9 @@ void measure(Mesh& mesh, const RunConfig& config, const ParallelBenchOptions& op
 void bench_parallel(const RunConfig& given, const ParallelBenchOptions& options) {
   const RunConfig config = bench::runnable(given);
   CommLog log;
-  const std::atomic<bool> is_told_to_end{false};
+  const std::atomic<bool> is_stop_requested{false};
   run_on_ranks(
-      config, is_told_to_end, [&](Mesh& mesh) { measure(mesh, config, options, log); }, &log);
+      config, is_stop_requested, [&](Mesh& mesh) { measure(mesh, config, options, log); }, &log);
 }
 
 }  // namespace ingot

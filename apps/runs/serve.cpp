@@ -8,7 +8,7 @@
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
-#include "apps/serve_until_told.h"
+#include "apps/serve_until_stopped.h"
 #include "ingot/core/visible_text.h"
 #include "ingot/http/http_host.h"
 #include "ingot/watch/page_server.h"
@@ -41,9 +41,9 @@ void serve(const ServeArguments& arguments) {
              visible_line(server.url()));
   if (runs.left_out())
     fmt::print(stderr, "WARNING: the page shows at most {} runs; name fewer folders to see the other {}\n",
-               RunSet::kMostRuns, runs.left_out());
+               RunSet::kMaxRuns, runs.left_out());
   std::fflush(stdout);
-  serve_until_told(
+  serve_until_stopped(
       signals, [&] { server.serve(); }, [&] { server.stop(); });
 }
 

@@ -26,9 +26,9 @@ void watch(const WatchArguments& arguments) {
   if (runs.size() == 0)
     fail(ErrorKind::kUsage, "there are no runs in {}; name a run's folder",
          arguments.runs.empty() ? "runs/" : arguments.runs.front());
-  Terminal terminal({.is_told_to_end = &signals.is_told_to_end()});
+  Terminal terminal({.is_stop_requested = &signals.is_stop_requested()});
   const WatchOptions options{.every_s = static_cast<double>(arguments.every_s),
-                             .is_told_to_end = &signals.is_told_to_end()};
+                             .is_stop_requested = &signals.is_stop_requested()};
   if (const int code = watch_runs(runs, terminal, options); code != 0) throw Exit{code};
 }
 

@@ -29,16 +29,16 @@ inline void bench_attention(Bench& b, const std::string& part, const AttentionSh
   const Tensor d_out = b.tensor(DType::bf16, {s.B, s.T, s.H, s.D});
   const Tensor lse = b.tensor(DType::f32, {s.B, s.H, s.T});
   const Tensor starts = has_documents ? b.tensor(DType::i32, {s.B, s.T}, 0, 0) : Tensor{};
-  Tensor first_rows;
+  Tensor cu_seqlens;
   if (has_documents) {  // four documents in every row
     const int64_t length = s.T / 4;
     std::vector<int32_t> of_tokens, of_documents;
     for (int64_t i = 0; i < s.B * s.T; ++i)
       of_tokens.push_back(static_cast<int32_t>(i % s.T / length * length));
     for (int64_t i = 0; i <= s.B * s.T; i += length) of_documents.push_back(static_cast<int32_t>(i));
-    first_rows = b.tensor(DType::i32, {std::ssize(of_documents)}, 0, 0);
+    cu_seqlens = b.tensor(DType::i32, {std::ssize(of_documents)}, 0, 0);
     copy(starts, Tensor(of_tokens.data(), DType::i32, starts.shape), b.stream);
-    copy(first_rows, Tensor(of_documents.data(), DType::i32, first_rows.shape), b.stream);
+    copy(cu_seqlens, Tensor(of_documents.data(), DType::i32, cu_seqlens.shape), b.stream);
     synchronize(b.stream);
   }
   const auto scratch = [&](int64_t elements) {
@@ -95,7 +95,7 @@ inline void bench_attention(Bench& b, const std::string& part, const AttentionSh
       run_backward);
   if (has_documents) {
     AttentionConfig apart = config;
-    apart.first_rows = first_rows;
+    apart.cu_seqlens = cu_seqlens;
     b.compare(
         "attention of documents " + shape, "apart",
         [&] { attention_forward(operands, apart, forward, b.stream); }, "masked", run_forward);

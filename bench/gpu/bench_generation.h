@@ -26,8 +26,10 @@ inline void bench_decode(Bench& b) {
   const AttentionShape shape{b.z.B, 1, b.z.T, b.z.H, b.z.H, b.z.D};
   const Tensor scratch =
       b.tensor(DType::f32, {std::max<int64_t>(1, attention_decode_scratch(shape, Device::kCuda))});
-  b.time("attention of single tokens", bytes_of({cache.k, cache.v}),
-         [&] { attention_decode(out, q, cache, places, b.z.T, {.scale = 0.1f}, scratch, b.stream); });
+  b.time("attention of single tokens", bytes_of({cache.k, cache.v}), [&] {
+    attention_decode({.out = out, .q = q, .cache = cache, .places = places, .longest = b.z.T},
+                     {.scale = 0.1f}, scratch, b.stream);
+  });
   b.release();
 }
 

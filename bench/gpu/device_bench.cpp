@@ -110,12 +110,20 @@ void bench_activations(Bench& b) {
   const Tensor scratch = b.tensor(DType::f32, {kRowParts, b.z.F});
   b.time("gelu_tanh forward with bias", bytes_of({x, y}),
          [&] { activation_forward(y, x, bias, Activation::kGeluTanh, b.stream); });
-  b.time("gelu_tanh backward with bias", bytes_of({x, y, dy}),
-         [&] { activation_backward(y, dbias, dy, x, bias, Activation::kGeluTanh, scratch, b.stream); });
+  b.time("gelu_tanh backward with bias", bytes_of({x, y, dy}), [&] {
+    activation_backward({.dx = y,
+                         .dbias = dbias,
+                         .dy = dy,
+                         .x = x,
+                         .bias = bias,
+                         .kind = Activation::kGeluTanh,
+                         .scratch = scratch},
+                        b.stream);
+  });
   b.time("relu2 forward", bytes_of({x, y}),
          [&] { activation_forward(y, x, {}, Activation::kRelu2, b.stream); });
   b.time("relu2 backward", bytes_of({x, y, dy}),
-         [&] { activation_backward(y, {}, dy, x, {}, Activation::kRelu2, {}, b.stream); });
+         [&] { activation_backward({.dx = y, .dy = dy, .x = x, .kind = Activation::kRelu2}, b.stream); });
   const Tensor half = b.tensor(DType::bf16, {b.z.N, b.z.F / 2}),
                d_half = b.tensor(DType::bf16, {b.z.N, b.z.F / 2});
   b.time("swiglu forward", bytes_of({x, half}), [&] { swiglu_forward(half, x, b.stream); });
@@ -143,10 +151,20 @@ void bench_heads(Bench& b) {
   const auto gain = [&] { return b.tensor(DType::f32, {b.z.D}); };
   const QkGains gains{gain(), gain(), b.z.H}, d_gains{gain(), gain(), b.z.H};
   const Tensor raw = b.tensor(DType::bf16, heads.shape), sums = b.tensor(DType::f32, {3 * kRowParts, b.z.D});
-  b.time("qk_norm forward with gains and rope", 3 * bytes_of({heads}),
-         [&] { qk_norm_gain_forward(heads, raw, rstd, gains, table, 0, 1e-6f, b.stream); });
-  b.time("qk_norm backward with gains and rope", 3 * bytes_of({heads}),
-         [&] { qk_norm_gain_backward(d, d_gains, raw, rstd, gains, table, 0, sums, b.stream); });
+  b.time("qk_norm forward with gains and rope", 3 * bytes_of({heads}), [&] {
+    qk_norm_gain_forward({.x = heads, .raw = raw, .rstd = rstd, .gains = gains, .table = table, .eps = 1e-6f},
+                         b.stream);
+  });
+  b.time("qk_norm backward with gains and rope", 3 * bytes_of({heads}), [&] {
+    qk_norm_gain_backward({.dy = d,
+                           .d_gains = d_gains,
+                           .raw = raw,
+                           .rstd = rstd,
+                           .gains = gains,
+                           .table = table,
+                           .scratch = sums},
+                          b.stream);
+  });
   b.release();
 }
 
@@ -310,7 +328,7 @@ void bench_epilogues(Bench& b, const Model& m) {
       [&] { linear_gelu_backward(d_pre, dy, down, pre, b.stream); }, "apart",
       [&] {
         matmul(d_pre, dy, down, MatmulForm::kNN, false, b.stream);
-        activation_backward(d_pre, {}, d_pre, pre, {}, Activation::kGeluTanh, {}, b.stream);
+        activation_backward({.dx = d_pre, .dy = d_pre, .x = pre, .kind = Activation::kGeluTanh}, b.stream);
       });
   b.compare(
       m.name + " weight and bias gradient", "fused",

@@ -40,12 +40,12 @@ class MessagePerMatrix final : public UpdateComm {
 
   void sum(const Tensor& /*t*/) override {}
   void max(const Tensor& /*t*/) override {}
-  std::vector<Keeps> plan(std::vector<MatrixTask> tasks) override {
+  std::vector<StatePlacement> plan(std::vector<MatrixTask> tasks) override {
     tasks_ = std::move(tasks);
     std::vector<double> costs;
     for (const MatrixTask& task : tasks_) costs.push_back(task.flops);
     owned_ = assign_by_cost(costs, replicas_.size());
-    std::vector<Keeps> keeps(tasks_.size(), Keeps{false, false});
+    std::vector<StatePlacement> keeps(tasks_.size(), StatePlacement{false, false});
     for (const size_t task : owned_[static_cast<size_t>(replicas_.rank())]) keeps[task] = {true, true};
     for (const std::vector<size_t>& tasks_of_one : owned_) rounds_ = std::max(rounds_, tasks_of_one.size());
     for (const MatrixTask& task : tasks_) largest_ = std::max(largest_, task.shape.elements());

@@ -136,7 +136,7 @@ const Precision kPrecisions[] = {
     {"f16, fp8 rowwise", {"precision.compute=f16", "precision.fp8=rowwise"}},
     {"bf16, muon", {"precision.compute=bf16", "[[optimizer.group]]\nroles = [\"matrix\"]\nkind = \"muon\""}},
 };
-constexpr size_t kMostUsed = 3;  // the first of them are asked for every model, the others for two
+constexpr size_t kMaxUsed = 3;  // the first of them are asked for every model, the others for two
 
 struct Change {
   std::string name;
@@ -186,7 +186,7 @@ class Survey {
   void run() {
     const std::vector<Model> all = models(is_tiny_);
     for (size_t m = 0; m < all.size(); ++m)
-      for (size_t i = 0; i < (m < 2 ? std::size(kPrecisions) : kMostUsed); ++i) {
+      for (size_t i = 0; i < (m < 2 ? std::size(kPrecisions) : kMaxUsed); ++i) {
         const std::string name = fmt::format("{}, {}", all[m].name, kPrecisions[i].name);
         report_.part(name, kSurveyEnds, [&] { make_step(name, all[m].keys, kPrecisions[i].keys); });
       }

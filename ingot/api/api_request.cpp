@@ -116,8 +116,8 @@ std::vector<ApiPrompt> prompts_of(const json* value, const ApiModel& model) {
   if (value->is_string()) return {prompt_of_text(value->get_ref<const std::string&>(), model)};
   if (!value->is_array() || value->empty()) refuse("prompt", kShapes);
   if (value->front().is_number()) return {prompt_of_ids(*value, model)};
-  if (std::ssize(*value) > ApiRequest::kMostChoices)
-    refuse("prompt", fmt::format("must have at most {} texts", ApiRequest::kMostChoices));
+  if (std::ssize(*value) > ApiRequest::kMaxChoices)
+    refuse("prompt", fmt::format("must have at most {} texts", ApiRequest::kMaxChoices));
   for (const json& one : *value) {
     if (one.is_string())
       prompts.push_back(prompt_of_text(one.get_ref<const std::string&>(), model));
@@ -175,24 +175,24 @@ std::vector<std::string> stops_of(const json* value) {
     if (!stop.is_string()) refuse("stop", "must be a text, or a list of texts");
     if (!stop.get_ref<const std::string&>().empty()) stops.push_back(stop.get<std::string>());
   }
-  if (stops.size() > ApiRequest::kMostStops)
-    refuse("stop", fmt::format("must have at most {} texts", ApiRequest::kMostStops));
+  if (stops.size() > ApiRequest::kMaxStops)
+    refuse("stop", fmt::format("must have at most {} texts", ApiRequest::kMaxStops));
   return stops;
 }
 
 std::optional<int64_t> top_of(Members& members, bool is_chat) {
-  if (!is_chat) return members.whole("logprobs", 0, ApiRequest::kMostTop);
+  if (!is_chat) return members.whole("logprobs", 0, ApiRequest::kMaxTop);
   const bool has_scores = members.flag("logprobs");
-  const std::optional<int64_t> top = members.whole("top_logprobs", 0, ApiRequest::kMostTop);
+  const std::optional<int64_t> top = members.whole("top_logprobs", 0, ApiRequest::kMaxTop);
   if (top && !has_scores) refuse("top_logprobs", "needs logprobs = true");
   return has_scores ? std::optional(top.value_or(0)) : std::nullopt;
 }
 
 std::optional<int64_t> tokens_of(Members& members, bool is_chat) {
-  constexpr int64_t kMost = int64_t{1} << 31;  // more than any context has
-  std::optional<int64_t> tokens = members.whole("max_tokens", is_chat ? 1 : 0, kMost);
+  constexpr int64_t kMax = int64_t{1} << 31;  // more than any context has
+  std::optional<int64_t> tokens = members.whole("max_tokens", is_chat ? 1 : 0, kMax);
   if (!is_chat) return tokens.value_or(kDefaultTokens);
-  if (const std::optional<int64_t> newer = members.whole("max_completion_tokens", 1, kMost)) tokens = newer;
+  if (const std::optional<int64_t> newer = members.whole("max_completion_tokens", 1, kMax)) tokens = newer;
   return tokens;
 }
 
@@ -232,12 +232,12 @@ ApiRequest parse_api_request(const std::string& body, bool is_chat, const ApiMod
     request.prompts = {prompt_of_messages(members.find("messages"), model)};
   else
     request.prompts = prompts_of(members.find("prompt"), model);
-  request.choices = members.whole("n", 1, ApiRequest::kMostChoices).value_or(1);
-  if (const auto best = members.whole("best_of", 1, ApiRequest::kMostChoices);
+  request.choices = members.whole("n", 1, ApiRequest::kMaxChoices).value_or(1);
+  if (const auto best = members.whole("best_of", 1, ApiRequest::kMaxChoices);
       best && *best != request.choices)
     refuse("best_of", "must be n, or be left out");
-  if (request.all_choices() > ApiRequest::kMostChoices)
-    refuse("n", fmt::format("times the number of prompts must be at most {}", ApiRequest::kMostChoices));
+  if (request.all_choices() > ApiRequest::kMaxChoices)
+    refuse("n", fmt::format("times the number of prompts must be at most {}", ApiRequest::kMaxChoices));
   const std::optional<int64_t> tokens = tokens_of(members, is_chat);
   request.sample.temperature = static_cast<float>(members.number("temperature", 1, 0, 100));
   request.sample.top_p = static_cast<float>(members.number("top_p", 1, 0, 1));

@@ -42,9 +42,9 @@ struct ApiPrompt {
 
 // "Choice" is OpenAI's word for one continuation of a prompt.
 struct ApiRequest {
-  static constexpr int64_t kMostChoices = 256;  // A request has at most so many, over all its prompts.
-  static constexpr int64_t kMostTop = 20;
-  static constexpr size_t kMostStops = 16;
+  static constexpr int64_t kMaxChoices = 256;  // A request has at most so many, over all its prompts.
+  static constexpr int64_t kMaxTop = 20;
+  static constexpr size_t kMaxStops = 16;
 
   bool is_chat = false;
   std::vector<ApiPrompt> prompts;

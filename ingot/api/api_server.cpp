@@ -73,7 +73,7 @@ ApiServer::ApiServer(const std::filesystem::path& model, const ApiOptions& optio
       model_(model_of(served_, options.name.empty() ? name_of(model) : options.name, options)),
       server_(options.host, options.port, kHeaders,
               [this](const HttpRequest& request) { return answer(request); },
-              {.streams = kMostClients, .body_bytes = kMostBodyBytes}),
+              {.streams = kMaxClients, .body_bytes = kMaxBodyBytes}),
       engine_(served_, options.slots) {}
 
 std::string ApiServer::url() const { return http_url(options_.host, server_.port()) + "/v1"; }

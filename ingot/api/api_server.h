@@ -32,8 +32,8 @@ struct ApiOptions {
 
 class ApiServer {
  public:
-  static constexpr size_t kMostClients = 100;  // that wait for answers; further ones get 503
-  static constexpr size_t kMostBodyBytes = 4 << 20;
+  static constexpr size_t kMaxClients = 100;  // that wait for answers; further ones get 503
+  static constexpr size_t kMaxBodyBytes = 4 << 20;
 
   // Loads the model and listens. Throws a kUsage error if the host is not this machine's own and there is no
   // key, and the errors of ServedModel and HttpServer.

@@ -9,7 +9,7 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kMostPaddingRows = 65536;  // bound for the padding of a vocabulary
+constexpr int64_t kMaxPaddingRows = 65536;  // bound for the padding of a vocabulary
 
 // Returns a size as a double, so that products of two cannot overflow; 0 stands for `otherwise`.
 double sized(int64_t size, double otherwise) { return size > 0 ? static_cast<double>(size) : otherwise; }
@@ -36,7 +36,7 @@ void check_sizes(const ModelConfig& c, const SafetensorsSet& weights, const std:
   require_table("queries, keys and values", (heads + 2 * kv_heads) * head_dim);
   require_table("a feed-forward layer", sized(c.ffn, width));
   if (c.positions == PositionKind::kLearned) require_table("positions", sized(c.context, 1));
-  if (c.vocab_multiple > std::max(c.vocab, kMostPaddingRows))
+  if (c.vocab_multiple > std::max(c.vocab, kMaxPaddingRows))
     refuse(fmt::format("pads a vocabulary of {} to a multiple of {}", c.vocab, c.vocab_multiple));
   const double table_bytes = sized(c.context, 1) * head_dim * 4;
   const auto memory_bytes = static_cast<double>(machine_info().memory_bytes);

@@ -21,7 +21,7 @@ struct MpiOptions {
   // Borrowed; true once a signal has asked this process to end. If the process is then stuck in an operation,
   // it prints that operation. After a rank has died, mpirun signals the remaining ranks before it kills them,
   // and only they know the operation that they waited for.
-  const std::atomic<bool>* is_told_to_end = nullptr;
+  const std::atomic<bool>* is_stop_requested = nullptr;
   CommLog* log = nullptr;  // borrowed; null if nothing is recorded
 };
 

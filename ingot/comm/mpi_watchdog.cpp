@@ -78,7 +78,7 @@ bool Watchdog::is_late(double limit_s) const {
 
 // Prints only once, in one write, because mpirun may kill the process soon.
 void Watchdog::tell_if_stuck() {
-  const std::atomic<bool>* told = context_.options.is_told_to_end;
+  const std::atomic<bool>* told = context_.options.is_stop_requested;
   if (has_told_ || !told || !*told || !is_late(kStuck_s)) return;
   has_told_ = true;
   fmt::print(stderr, "ingot: rank {} of {}: told to end, and waits for other ranks: {}\n", context_.rank,

@@ -150,10 +150,10 @@ void validate_precision(const RunConfig& config) {
 
 // No rank takes this many tokens at a time, so such a batch is counted in tokens by mistake.
 void validate_batch(const RunConfig& config) {
-  constexpr int64_t kMostTokens = int64_t{1} << 26;
+  constexpr int64_t kMaxTokens = int64_t{1} << 26;
   const int64_t batch = config.train.batch_size, context = config.model.context;
   const int64_t ranks = std::max<int64_t>(1, config.parallel.dp * config.parallel.fsdp);
-  if (batch / ranks <= kMostTokens / context) return;
+  if (batch / ranks <= kMaxTokens / context) return;
   const int64_t sequences = std::max<int64_t>(1, batch / context), size = sequences % 4 == 0 ? 4 : 1;
   fail(ErrorKind::kUsage,
        "train.batch_size = {} counts sequences of {} tokens, which are {:.3g} tokens at a time; a step of {} "

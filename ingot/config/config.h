@@ -108,7 +108,7 @@ struct CheckpointConfig {
 };
 
 struct SamplesConfig {
-  static constexpr int64_t kMostSlots = 8;  // samples that are made at the same time
+  static constexpr int64_t kMaxSlots = 8;  // samples that are made at the same time
 
   int64_t every = 0;  // steps between samples; 0: only at the end
   int64_t count = 1;
@@ -118,7 +118,7 @@ struct SamplesConfig {
   double top_p = 1;
   std::vector<std::string> prompts;  // if empty: the end-of-text token, a newline, or the first token
 
-  int64_t slots() const { return std::clamp<int64_t>(count, 1, kMostSlots); }
+  int64_t slots() const { return std::clamp<int64_t>(count, 1, kMaxSlots); }
 };
 
 struct RunConfig {

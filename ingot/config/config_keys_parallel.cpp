@@ -55,19 +55,19 @@ ConfigKey order_key() {
 void add_parallel_keys(std::vector<ConfigKey>& keys) {
   using P = ParallelConfig;
   const auto parallel = &RunConfig::parallel;
-  constexpr int64_t kMost = 1 << 20;
-  keys.push_back(whole("parallel.dp", kFree, 1, kMost,
+  constexpr int64_t kMax = 1 << 20;
+  keys.push_back(whole("parallel.dp", kFree, 1, kMax,
                        "data-parallel replicas; each computes its samples of every step", parallel, &P::dp));
-  keys.push_back(whole("parallel.fsdp", kFree, 1, kMost,
+  keys.push_back(whole("parallel.fsdp", kFree, 1, kMax,
                        "ranks that shard one replica's weights, gradients and optimizer state", parallel,
                        &P::fsdp));
-  keys.push_back(whole("parallel.tp", kFree, 1, kMost,
+  keys.push_back(whole("parallel.tp", kFree, 1, kMax,
                        "tensor-parallel ranks, which shard the heads, the MLP and the vocabulary", parallel,
                        &P::tp));
   keys.push_back(flag("parallel.sequence_parallel", kFree,
                       "tensor-parallel ranks also shard the tokens in norms and in the residual stream",
                       parallel, &P::splits_tokens));
-  keys.push_back(whole("parallel.pp", kFree, 1, kMost,
+  keys.push_back(whole("parallel.pp", kFree, 1, kMax,
                        "pipeline stages; each rank holds some of the model's units", parallel, &P::pp));
   keys.push_back(choice<PipelineKind>("parallel.schedule", kFree,
                                       {{"gpipe", PipelineKind::kGpipe},
@@ -75,7 +75,7 @@ void add_parallel_keys(std::vector<ConfigKey>& keys) {
                                        {"interleaved", PipelineKind::kInterleaved}},
                                       "pipeline schedule", parallel, &P::schedule));
   keys.push_back(
-      whole("parallel.chunks", kFree, 1, kMost, "interleaved: stages per rank", parallel, &P::chunks));
+      whole("parallel.chunks", kFree, 1, kMax, "interleaved: stages per rank", parallel, &P::chunks));
   keys.push_back(
       choice<bool>("parallel.unit_costs", kFree, {{"measured", false}, {"counted", true}},
                    "what makes the stages equal: the times of the model's units, measured when the run "

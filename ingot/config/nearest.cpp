@@ -24,7 +24,7 @@ int edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::vector<std::string> nearest_names(std::string_view name, std::span<const std::string> names) {
-  constexpr size_t kMost = 3;
+  constexpr size_t kMax = 3;
   constexpr size_t kLongest = 200;  // a longer name is not a typing error
   if (name.size() > kLongest) return {};
   int best = std::min(2, static_cast<int>(name.size() + 1) / 2);
@@ -39,7 +39,7 @@ std::vector<std::string> nearest_names(std::string_view name, std::span<const st
       found.push_back(candidate);
     }
   }
-  if (found.size() > kMost) found.resize(kMost);
+  if (found.size() > kMax) found.resize(kMax);
   return found;
 }
 

@@ -17,7 +17,7 @@ namespace ingot {
 namespace {
 
 constexpr size_t kPiece = 4096;    // a pipe that poll() calls writable accepts this much at once
-constexpr int kSlice_ms = 50;      // between two checks of is_told_to_end
+constexpr int kSlice_ms = 50;      // between two checks of is_stop_requested
 constexpr int kLastWait_ms = 200;  // total wait for a reader after the run was asked to end
 
 // Opens the pipe or terminal a second time, for this program only, because O_NONBLOCK belongs to the open
@@ -70,7 +70,7 @@ bool Terminal::wait_for_room(bool has_refused) {
       ::poll(nullptr, 0, slice_ms);
     else if (::poll(&waiting, 1, slice_ms) > 0)
       return true;  // on an error, the write reports it
-    if (options_.is_told_to_end && options_.is_told_to_end->load()) waited_ms_ += kSlice_ms;
+    if (options_.is_stop_requested && options_.is_stop_requested->load()) waited_ms_ += kSlice_ms;
     if (waited_ms_ >= kLastWait_ms) return false;
     has_refused = false;
   }

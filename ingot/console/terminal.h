@@ -15,7 +15,7 @@ class Terminal {
     bool allows_live = true;  // false if another program relays the output, as mpirun does
     // Set by a signal that asks the run to end. From then on write() waits at most a fraction of a second
     // for a reader that does not read. If null, write() waits as long as it takes.
-    const std::atomic<bool>* is_told_to_end = nullptr;
+    const std::atomic<bool>* is_stop_requested = nullptr;
   };
 
   Terminal();

@@ -12,13 +12,13 @@ using Argument = fmt::basic_format_arg<fmt::format_context>;
 
 // A message quotes 200 bytes of a text that is longer than any list of Ingot's names, so that a value of
 // megabytes does not hide what is wrong with it.
-constexpr size_t kMostWholeBytes = 1000, kMostBytes = 200, kEndBytes = 60;
+constexpr size_t kMaxWholeBytes = 1000, kMaxBytes = 200, kEndBytes = 60;
 
 bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; }
 
 // Returns the begin and the end of a text that is too long, cut between characters.
 std::string excerpt(std::string_view text) {
-  size_t begin = kMostBytes - kEndBytes, end = text.size() - kEndBytes;
+  size_t begin = kMaxBytes - kEndBytes, end = text.size() - kEndBytes;
   for (int i = 0; i < 3 && !begins_character(text[begin]); ++i) --begin;
   for (int i = 0; i < 3 && !begins_character(text[end]); ++i) ++end;
   return fmt::format("{} [... {} bytes ...] {}", text.substr(0, begin), end - begin, text.substr(end));
@@ -42,7 +42,7 @@ void fail_formatted(ErrorKind kind, fmt::string_view format, fmt::format_args ar
   for (int i = 0; const Argument argument = args.get(i); ++i) {
     bounded.push_back(argument);
     const std::string_view text = text_of(argument);
-    if (text.size() <= kMostWholeBytes) continue;
+    if (text.size() <= kMaxWholeBytes) continue;
     const fmt::string_view shown = excerpts.emplace_back(excerpt(text));
     bounded.back() = fmt::format_args(fmt::make_format_args(shown)).get(0);
   }

@@ -24,7 +24,7 @@ namespace ingot {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr int kMostLinks = 40;  // the kernel's own limit
+constexpr int kMaxLinks = 40;  // the kernel's own limit
 
 [[noreturn]] void refuse(const fs::path& path, int error) {
   fail(ErrorKind::kDisk, "{}: cannot be written: {}; choose a folder you may write to", path.string(),
@@ -55,7 +55,7 @@ struct LinksEnd {
 
 LinksEnd end_of_links(const fs::path& given) {
   fs::path path = given;
-  for (int links = 0; links <= kMostLinks; ++links) {
+  for (int links = 0; links <= kMaxLinks; ++links) {
     struct stat info {};
     if (::lstat(path.c_str(), &info) != 0) {
       if (errno == ENOENT && !path.empty()) return {path, std::nullopt};

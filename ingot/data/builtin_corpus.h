@@ -63,7 +63,6 @@ std::string strip_licences(std::string_view text);
 // model's bits per byte.
 struct Yardstick {
   std::string name;  // "gzip -9", "xz -9e"
-  int64_t compressed_bytes;
   double bits_per_byte;
 };
 

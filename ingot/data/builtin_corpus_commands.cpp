@@ -137,7 +137,7 @@ Yardsticks compression_yardsticks(const Documents& documents) {
   for (auto& [name, result] : running) {
     const Size compressed = result.get();
     if (compressed)
-      yardsticks.measured.push_back({name, *compressed, 8 * static_cast<double>(*compressed) / bytes});
+      yardsticks.measured.push_back({name, 8 * static_cast<double>(*compressed) / bytes});
     else
       yardsticks.missing += (yardsticks.missing.empty() ? "" : ", ") + name;
   }

@@ -99,13 +99,6 @@ void Documents::add(MappedFile file) {
   documents_.push_back({kept.path().string(), kept.text().substr(byte_order_mark_bytes(kept.text()))});
 }
 
-std::vector<std::string_view> Documents::texts() const {
-  std::vector<std::string_view> texts;
-  texts.reserve(size());
-  for (const Document& document : documents_) texts.push_back(document.text);
-  return texts;
-}
-
 int64_t Documents::size_bytes() const {
   int64_t sum = 0;
   for (const Document& document : documents_) sum += static_cast<int64_t>(document.text.size());

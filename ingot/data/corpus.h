@@ -35,7 +35,6 @@ class Documents {
   const Document& operator[](size_t i) const { return documents_[i]; }
   auto begin() const { return documents_.begin(); }
   auto end() const { return documents_.end(); }
-  std::vector<std::string_view> texts() const;
 
   int64_t size_bytes() const;
   // XXH3-64 of the texts and of their boundaries; names are not included.

@@ -26,7 +26,7 @@ std::vector<int64_t> whole_counts(std::span<const double> shares, int64_t period
 // Rounds the shares to samples of the longest period: first down, but to at least 1, then up where most is
 // missing.
 std::vector<int64_t> rounded_counts(std::span<const double> shares) {
-  constexpr int64_t kPeriod = MixOrder::kMostSamples;
+  constexpr int64_t kPeriod = MixOrder::kMaxSamples;
   std::vector<int64_t> counts;
   for (const double share : shares)
     counts.push_back(std::max<int64_t>(1, static_cast<int64_t>(share * static_cast<double>(kPeriod))));
@@ -52,8 +52,8 @@ std::vector<int64_t> rounded_counts(std::span<const double> shares) {
 }
 
 std::vector<int64_t> counts_of(std::span<const double> weights) {
-  if (weights.empty() || static_cast<int64_t>(weights.size()) > MixOrder::kMostSources)
-    fail(ErrorKind::kUsage, "a mixture must have 1 to {} sources, got {}", MixOrder::kMostSources,
+  if (weights.empty() || static_cast<int64_t>(weights.size()) > MixOrder::kMaxSources)
+    fail(ErrorKind::kUsage, "a mixture must have 1 to {} sources, got {}", MixOrder::kMaxSources,
          weights.size());
   for (const double weight : weights)
     if (!std::isfinite(weight) || weight <= 0)
@@ -65,12 +65,12 @@ std::vector<int64_t> counts_of(std::span<const double> weights) {
   std::vector<double> shares;
   for (const double weight : weights) {
     shares.push_back(weight / largest / sum);
-    if (shares.back() * static_cast<double>(MixOrder::kMostSamples) < 1)
+    if (shares.back() * static_cast<double>(MixOrder::kMaxSamples) < 1)
       fail(ErrorKind::kUsage,
            "the weight {} is less than 1/{} of the sum of all weights; raise it, or leave the source out",
-           weight, MixOrder::kMostSamples);
+           weight, MixOrder::kMaxSamples);
   }
-  for (int64_t period = static_cast<int64_t>(weights.size()); period <= MixOrder::kMostSamples; ++period)
+  for (int64_t period = static_cast<int64_t>(weights.size()); period <= MixOrder::kMaxSamples; ++period)
     if (std::vector<int64_t> counts = whole_counts(shares, period); !counts.empty()) return counts;
   return rounded_counts(shares);
 }

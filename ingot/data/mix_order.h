@@ -5,7 +5,7 @@
 // of all) differs from w n by less than 1: the rule is Tijdeman's (1980, "The chairman assignment problem",
 // Discrete Mathematics 32). Any window of samples therefore has its shares within 2 samples. The sequence
 // repeats after a period: the smallest one with which all shares are whole numbers of samples, or
-// kMostSamples if there is none, with the shares rounded to it.
+// kMaxSamples if there is none, with the shares rounded to it.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ namespace ingot {
 
 class MixOrder {
  public:
-  static constexpr int64_t kMostSamples = 65536;  // the longest period
-  static constexpr int64_t kMostSources = 1024;
+  static constexpr int64_t kMaxSamples = 65536;  // the longest period
+  static constexpr int64_t kMaxSources = 1024;
 
   // weights: one per source, relative to each other. kUsage error if there are none or too many, if one is
-  // not a finite number above 0, or if one is below 1 / kMostSamples of the sum.
+  // not a finite number above 0, or if one is below 1 / kMaxSamples of the sum.
   explicit MixOrder(std::span<const double> weights);
 
   struct Place {

@@ -67,7 +67,7 @@ class PartWriter {
   const DocumentStats& documents() const { return documents_; }
 
  private:
-  static constexpr size_t kMostHashes = size_t{1} << 16;
+  static constexpr size_t kMaxHashes = size_t{1} << 16;
 
   void end_document() {
     if (length_ > 0) documents_.add(length_, hash_.value(), {});
@@ -77,7 +77,7 @@ class PartWriter {
 
   ShardSetWriter shards_;
   DatasetPart part_;
-  DocumentStats documents_{0, kMostHashes};
+  DocumentStats documents_{0, kMaxHashes};
   Xxh3 hash_;           // of the document so far
   int64_t length_ = 0;  // its bytes
   bool is_used_ = false;

@@ -78,9 +78,9 @@ std::vector<AnyShard> open_each(std::span<const std::string> specs) {
 // Returns true if the documents of a Megatron data set end with the end-of-text token (preprocess_data.py
 // --append-eod). Up to 4,096 documents, evenly spread, are looked at.
 bool ends_documents(const MegatronShard& shard, uint32_t end_of_text) {
-  constexpr size_t kMost = 4096;
+  constexpr size_t kMax = 4096;
   const std::vector<int64_t>& begins = shard.document_begins();
-  const size_t stride = std::max<size_t>(1, begins.size() / kMost);
+  const size_t stride = std::max<size_t>(1, begins.size() / kMax);
   for (size_t i = 0; i < begins.size(); i += stride) {
     uint32_t last = 0;
     shard.read((i + 1 < begins.size() ? begins[i + 1] : shard.tokens()) - 1, std::span(&last, 1));

@@ -112,13 +112,13 @@ class Decompressor::GzipCodec : public Codec {
   ~GzipCodec() override { inflateEnd(&stream_); }
 
   size_t unpack(std::span<char> out) override {
-    constexpr size_t kMost = size_t{1} << 30;  // zlib counts in unsigned int
+    constexpr size_t kMax = size_t{1} << 30;  // zlib counts in unsigned int
     if (is_between_members_ && !begin_member()) return 0;
     stream_.next_out = reinterpret_cast<Bytef*>(out.data());
-    stream_.avail_out = static_cast<uInt>(std::min(out.size(), kMost));
+    stream_.avail_out = static_cast<uInt>(std::min(out.size(), kMax));
     const uInt room = stream_.avail_out;
     while (stream_.avail_out == room) {
-      const std::string_view input = rest().substr(0, kMost);
+      const std::string_view input = rest().substr(0, kMax);
       stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(input.data()));
       stream_.avail_in = static_cast<uInt>(input.size());
       const int result = inflate(&stream_, Z_NO_FLUSH);

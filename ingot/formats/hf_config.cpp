@@ -277,11 +277,10 @@ void read_rope(const Reader& in, HfModelConfig& c) {
     if (in.boolean(key, false)) in.refuse("{} is set; Ingot has no such RoPE", key);
 }
 
-constexpr int64_t kMostLayers = 10'000;  // limit for models whose blocks differ
+constexpr int64_t kMaxLayers = 10'000;  // limit for models whose blocks differ
 
 void check_layers(const Reader& in, const HfModelConfig& c) {
-  if (c.layers > kMostLayers)
-    in.refuse("num_hidden_layers must be at most {}, got {}", kMostLayers, c.layers);
+  if (c.layers > kMaxLayers) in.refuse("num_hidden_layers must be at most {}, got {}", kMaxLayers, c.layers);
 }
 
 // The blocks without a window, as newer versions list them. Returns nullopt if the list is missing.

@@ -78,8 +78,6 @@ bool has_word(std::string_view words, std::string_view word) {
 
 }  // namespace
 
-std::span<const HfConfigKey> hf_config_keys() { return kKeys; }
-
 const HfConfigKey* find_hf_config_key(std::string_view family, std::string_view key) {
   if (key.starts_with('_')) return &kPrivate;
   const auto found = std::ranges::find_if(kKeys, [&](const HfConfigKey& row) {

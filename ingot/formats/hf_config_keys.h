@@ -1,7 +1,6 @@
 // The keys of a config.json, by family: which of them Ingot reads, and why the others do not matter.
 #pragma once
 
-#include <span>
 #include <string_view>
 
 namespace ingot {
@@ -12,8 +11,6 @@ struct HfConfigKey {
   std::string_view
       irrelevant;  // why the model computes the same with any value; empty: parse_hf_config reads the key
 };
-
-std::span<const HfConfigKey> hf_config_keys();
 
 // Returns nullptr if the key is unknown in the family. Names that begin with "_" belong to transformers
 // itself and count as irrelevant.

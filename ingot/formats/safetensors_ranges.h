@@ -1,4 +1,4 @@
-// A safetensors file that several processes write at once, each the ranges of the tensors that it has.
+// Writes a safetensors file from several processes at once; each writes the ranges of tensors that it has.
 // The result is byte for byte what write_safetensors would write for the whole tensors.
 //
 // One process calls create; then all processes open, write and close; then one process calls verify,

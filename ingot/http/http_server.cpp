@@ -128,7 +128,7 @@ std::optional<size_t> body_bytes(const HttpRequest& request) {
 
 int parse_request(std::string_view head, HttpRequest& request) {
   std::string_view line = cut_line(head);
-  if (line.size() > HttpServer::kMostLineBytes) return 431;
+  if (line.size() > HttpServer::kMaxLineBytes) return 431;
   request.method = cut(line, ' ');
   std::string_view target = cut(line, ' ');
   if (request.method.empty() || !target.starts_with('/') || !line.starts_with("HTTP/1.")) return 400;
@@ -139,7 +139,7 @@ int parse_request(std::string_view head, HttpRequest& request) {
     request.query.emplace(name, decoded(value));
   }
   for (size_t n = 0; !(line = cut_line(head)).empty(); ++n) {
-    if (n == HttpServer::kMostHeaders || line.size() > HttpServer::kMostLineBytes) return 431;
+    if (n == HttpServer::kMaxHeaders || line.size() > HttpServer::kMaxLineBytes) return 431;
     const size_t colon = line.find(':');
     if (colon == 0 || colon == line.npos || line[0] == ' ' || line[0] == '\t') return 400;
     std::string_view value = line.substr(colon + 1);
@@ -306,7 +306,7 @@ void HttpServer::accept_all(double now_s) {
       if (is_full) accept_again_s_ = now_s + kNoRoom_s;
       return;
     }
-    if (connections_.size() >= kMostConnections && !make_room()) {
+    if (connections_.size() >= kMaxConnections && !make_room()) {
       ::close(fd);
       continue;
     }
@@ -331,7 +331,7 @@ void HttpServer::read(Connection& c, double now_s) {
   if (c.state != State::kReading && c.state != State::kReadingBody)
     return;  // what comes after the request is dropped
   c.in.append(buffer.data(), static_cast<size_t>(n));
-  if (c.state == State::kReading && (head_end(c.in) > 0 || c.in.size() > kMostHeadBytes))
+  if (c.state == State::kReading && (head_end(c.in) > 0 || c.in.size() > kMaxHeadBytes))
     take_head(c, now_s);
   else if (c.state == State::kReadingBody && c.in.size() >= c.body_size)
     respond(c, now_s);
@@ -344,9 +344,8 @@ void HttpServer::refuse(Connection& c, int status, const char* why, double now_s
 
 void HttpServer::take_head(Connection& c, double now_s) {
   const size_t end = head_end(c.in);
-  const int status = end == 0 || end > kMostHeadBytes
-                         ? 431
-                         : parse_request(std::string_view(c.in).substr(0, end), c.request);
+  const int status =
+      end == 0 || end > kMaxHeadBytes ? 431 : parse_request(std::string_view(c.in).substr(0, end), c.request);
   if (status == 431) return refuse(c, status, "the request is too long", now_s);
   if (status == 400) return refuse(c, status, "the request is not HTTP/1.1", now_s);
   c.in.erase(0, end);

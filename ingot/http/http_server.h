@@ -1,6 +1,6 @@
 // HttpServer answers requests over HTTP/1.1 on one thread, one request per connection, at once, later, or by
 // a stream of events. No client can delay another or make it hold memory: heads, bodies, connections and
-// times are bounded before anything is parsed (kMost...), and no call blocks.
+// times are bounded before anything is parsed (kMax...), and no call blocks.
 #pragma once
 
 #include <atomic>
@@ -50,10 +50,10 @@ struct HttpLimits {
 
 class HttpServer {
  public:
-  static constexpr size_t kMostHeadBytes = 16 << 10;
-  static constexpr size_t kMostLineBytes = 8 << 10;
-  static constexpr size_t kMostHeaders = 100;
-  static constexpr size_t kMostConnections =
+  static constexpr size_t kMaxHeadBytes = 16 << 10;
+  static constexpr size_t kMaxLineBytes = 8 << 10;
+  static constexpr size_t kMaxHeaders = 100;
+  static constexpr size_t kMaxConnections =
       128;  // a further one takes the place of the one that has waited longest for its request
   static constexpr double kHeadLimit_s = 5;    // from the first moment of a connection to the end of its head
   static constexpr double kBodyLimit_s = 30;   // and to the end of its body

@@ -19,11 +19,11 @@ int64_t padded_on(Device device, int64_t n) {
 }  // namespace
 
 InferShape scoring_shape(int64_t slots, int64_t positions, Device device) {
-  constexpr int64_t kMostLogits = 128;
+  constexpr int64_t kMaxLogits = 128;
   return {.slots = slots,
           .positions = positions,
           .tokens = std::max(slots, usual_tokens(device)),
-          .logits = kMostLogits};
+          .logits = kMaxLogits};
 }
 
 // The arenas, without memory.
@@ -97,19 +97,19 @@ void InferEngine::run(std::vector<InferSegment> segments, std::span<const int32_
 }
 
 // A pass of single tokens that all want logits repeats that of the last ones with other contents of the same
-// memory, until longest_single() changes.
+// memory, until longest_decode() changes.
 void InferEngine::run_on_device(LayerContext& ctx, const InferBatch& batch, const Tensor& logits) {
   if constexpr (kHasCuda) {
     const bool has_graph =
-        has_graphs_ && batch.is_all_singles() && batch.outputs_count() == batch.tokens_count();
+        has_graphs_ && batch.is_decode_only() && batch.outputs_count() == batch.tokens_count();
     if (has_graph && !graphs_.try_emplace(batch.rows()).second) {
       Captured& captured = graphs_[batch.rows()];
       const auto pass = [&] { infer_(ctx, batch, caches_, logits); };
       if (!captured.graph)
         captured.graph = std::make_shared<cuda::Graph>(stream_, pass);
-      else if (captured.longest != batch.longest_single())
+      else if (captured.longest != batch.longest_decode())
         captured.graph->replace(stream_, pass);
-      captured.longest = batch.longest_single();
+      captured.longest = batch.longest_decode();
       return captured.graph->launch(stream_);
     }
   }

@@ -83,7 +83,7 @@ class InferEngine {
   // Passes of single tokens, by their number of rows. The first one runs without a graph, because libraries
   // choose their kernels in it.
   struct Captured {
-    int64_t longest = 0;                 // InferBatch::longest_single of the graph
+    int64_t longest = 0;                 // InferBatch::longest_decode of the graph
     std::shared_ptr<cuda::Graph> graph;  // shared_ptr, because builds without CUDA cannot destroy a Graph
   };
   std::map<int64_t, Captured> graphs_;

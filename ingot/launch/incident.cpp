@@ -50,19 +50,19 @@ Incident from_json(const json& line) {
   for (const IncidentKind known : kKinds)
     if (kind == name(known)) incident.kind = known;
   incident.time_s = parse_utc(text_at("time")).value_or(0);
-  constexpr int64_t kMostRanks = int64_t{1} << 30, kMostSteps = int64_t{1} << 50;
+  constexpr int64_t kMaxRanks = int64_t{1} << 30, kMaxSteps = int64_t{1} << 50;
   constexpr double kLongest_s = 1e9;
   const auto has = [&](const char* key) { return !line.at(key).is_null(); };
-  if (has("rank")) incident.rank = static_cast<int>(whole_at(line, "rank", kMostRanks));
+  if (has("rank")) incident.rank = static_cast<int>(whole_at(line, "rank", kMaxRanks));
   incident.host = text_at("host");
   incident.operation = text_at("operation");
   incident.reason = text_at("reason");
   incident.exit_code = static_cast<int>(whole_at(line, "exit_code", 255));
-  incident.step = whole_at(line, "step", kMostSteps);
-  if (has("steps_lost")) incident.steps_lost = whole_at(line, "steps_lost", kMostSteps);
+  incident.step = whole_at(line, "step", kMaxSteps);
+  if (has("steps_lost")) incident.steps_lost = whole_at(line, "steps_lost", kMaxSteps);
   if (has("recovery_s"))
     incident.recovery_s = std::clamp(line.at("recovery_s").get<double>(), 0.0, kLongest_s);
-  if (has("ranks")) incident.ranks = static_cast<int>(whole_at(line, "ranks", kMostRanks));
+  if (has("ranks")) incident.ranks = static_cast<int>(whole_at(line, "ranks", kMaxRanks));
   incident.end = text_at("end");
   return incident;
 }

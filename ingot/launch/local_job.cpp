@@ -16,7 +16,7 @@
 #include "ingot/core/process/descendants.h"
 #include "ingot/launch/elastic.h"
 #include "ingot/launch/error_tee.h"
-#include "ingot/launch/job_words.h"
+#include "ingot/launch/job_errors.h"
 #include "ingot/run/record/run_status.h"
 #include "ingot/run/run.h"
 

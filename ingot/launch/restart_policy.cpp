@@ -38,9 +38,9 @@ std::string RestartPolicy::reason_to_stop(const AttemptEnd& end) const {
   if (incident.kind == IncidentKind::kStart && !before_) return "the first start gave no sign of life";
   if (before_ && is_same(before_->incident, incident))
     return fmt::format("the same step failed twice for the same reason (after step {})", incident.step);
-  if (without_step_ >= kMostWithoutStep)
+  if (without_step_ >= kMaxWithoutStep)
     return fmt::format("the last {} attempts made no progress beyond step {}", without_step_, furthest_step_);
-  if (without_checkpoint_ >= kMostWithoutCheckpoint)
+  if (without_checkpoint_ >= kMaxWithoutCheckpoint)
     return fmt::format(
         "{} attempts ended before they saved a checkpoint after step {}: lower checkpoint.every",
         without_checkpoint_, saved_step_);

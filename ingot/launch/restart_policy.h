@@ -27,7 +27,7 @@ class RestartPolicy {
  public:
   static constexpr double kLongestPause_s = 60;
   // Attempts in a row that get no further than an earlier one, and attempts without a newer checkpoint.
-  static constexpr int kMostWithoutStep = 3, kMostWithoutCheckpoint = 10;
+  static constexpr int kMaxWithoutStep = 3, kMaxWithoutCheckpoint = 10;
 
   // most_restarts: nullopt for any number, as long as the run makes progress.
   explicit RestartPolicy(std::optional<int> most_restarts) : most_restarts_(most_restarts) {}

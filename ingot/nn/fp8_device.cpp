@@ -61,10 +61,10 @@ Fp8Device::Operand Fp8Device::operand(Arena& scratch, const Shape& shape, DType 
   const bool is_tensor = scaling == Fp8Scaling::kTensor;
   const int64_t N = shape[0], C = shape[1];
   Operand operand;
-  if (is_tensor ? layouts != Fp8Layouts::kTurned : !is_by_column)
+  if (is_tensor ? layouts != Fp8Layouts::kTransposed : !is_by_column)
     operand.codes = scratch.alloc(format, shape);
   if (is_tensor ? layouts != Fp8Layouts::kStraight : is_by_column)
-    operand.turned = scratch.alloc(format, {C, N});
+    operand.transposed = scratch.alloc(format, {C, N});
   if (!is_tensor) operand.inverse = scratch.alloc(DType::f32, {is_by_column ? C : N});
   if (is_by_column) operand.scales = scratch.alloc(DType::f32, {C});
   return operand;
@@ -76,7 +76,7 @@ namespace {
 [[maybe_unused]] void cast_tensor(const Fp8Device::Operand& to, const Fp8Place& at, const Tensor& x,
                                   const Fp8Scale& scale, Stream& stream) {
   if constexpr (kHasCuda) {
-    const DType format = to.turned ? to.turned.dtype : to.codes.dtype;
+    const DType format = to.transposed ? to.transposed.dtype : to.codes.dtype;
     using enum Fp8Scale::Source;
     if (scale.source == kValue) {
       cuda::put_fp8_scale(at.scale, at.inverse, scale.value, stream);
@@ -89,8 +89,8 @@ namespace {
       cuda::set_fp8_scale(at.scale, at.inverse, at.fresh, format, Fp8ScaleFloor::kExact, stream);
     }
     const cuda::Fp8Meter meter{at.amax, at.counts};
-    if (to.turned)
-      cuda::cast_to_fp8_both_ways(to.codes, to.turned, x, at.scale, meter, stream);
+    if (to.transposed)
+      cuda::cast_to_fp8_both_ways(to.codes, to.transposed, x, at.scale, meter, stream);
     else
       cuda::cast_to_fp8(to.codes, x, at.scale, meter, stream);
   }
@@ -113,7 +113,7 @@ Fp8Device::Operand Fp8Device::cast(Operand to, int index, [[maybe_unused]] const
     } else {
       const auto which =
           scaling == Fp8Scaling::kColumns ? cuda::Fp8ColumnScales::kEach : cuda::Fp8ColumnScales::kOne;
-      cuda::cast_columns_to_fp8({to.turned, to.inverse}, x, to.scales, which, meter, stream);
+      cuda::cast_columns_to_fp8({to.transposed, to.inverse}, x, to.scales, which, meter, stream);
     }
   }
   return to;

@@ -22,7 +22,7 @@ enum class Fp8Scaling { kTensor, kTensorPower, kRows, kColumns };
 
 // Fp8Layouts says which copies of a tensor's codes a cast writes: (N, C), (C, N), or both. kRows always
 // writes (N, C); kColumns and kTensorPower always write (C, N).
-enum class Fp8Layouts { kStraight, kTurned, kBoth };
+enum class Fp8Layouts { kStraight, kTransposed, kBoth };
 
 // Fp8Scale says where a cast with the scaling kTensor takes its scale: from the amax of the tensor, which
 // costs a pass over it unless an op has raised it (Tensor::with_amax); from the caller; or by using the scale
@@ -45,8 +45,8 @@ class Fp8Device {
 
   // A cast tensor (N, C) in scratch, without what its scaling does not need.
   struct Operand {
-    Tensor codes = {};    // (N, C) in the format
-    Tensor turned = {};   // (C, N) in the format
+    Tensor codes = {};       // (N, C) in the format
+    Tensor transposed = {};  // (C, N) in the format
     Tensor inverse = {};  // f32; a product is multiplied by it to undo the scale: (1), (N) for kRows, or (C)
     Tensor scales = {};   // (C) f32 working memory; kTensorPower, kColumns
   };

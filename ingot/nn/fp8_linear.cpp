@@ -47,11 +47,11 @@ std::array<Fp8Cast, 2> casts_of(Fp8Recipe recipe, Fp8Product product) {
       return {{{kX, kE4m3, by_row, kStraight}, {kW, kE4m3, by_row, kStraight}}};
     case Fp8Product::kInputGradient:
       return {{{kDy, gradient, by_row, kStraight},
-               {kW, kE4m3, recipe == Fp8Recipe::kRowwiseGwHp ? kTensorPower : by_column, kTurned, true}}};
+               {kW, kE4m3, recipe == Fp8Recipe::kRowwiseGwHp ? kTensorPower : by_column, kTransposed, true}}};
     case Fp8Product::kWeightGradient:
       break;
   }
-  return {{{kDy, gradient, by_column, kTurned}, {kX, kE4m3, by_column, kTurned, true}}};
+  return {{{kDy, gradient, by_column, kTransposed}, {kX, kE4m3, by_column, kTransposed, true}}};
 }
 
 // Returns the same cast into both layouts. REQUIRES: one scale for all of the tensor.
@@ -109,8 +109,8 @@ struct CastTensor {
 // Computes the casts and products of one linear.
 class Fp8Products {
  public:
-  Fp8Products(const Fp8Linear& linear, Fp8State& state, Arena& scratch, Region& region, Stream& stream)
-      : linear_(linear), state_(state), scratch_(scratch), region_(region), stream_(stream) {}
+  Fp8Products(const Fp8Linear& linear, const Fp8Context& ctx)
+      : linear_(linear), state_(ctx.state), scratch_(ctx.scratch), region_(ctx.region), stream_(ctx.stream) {}
 
   // The operand stays in the scratch arena, except for what `into` has of it (on a device).
   CastTensor cast(const Tensor& t, const Fp8Cast& how, const Fp8Device::Operand& into = {}) {
@@ -134,8 +134,8 @@ class Fp8Products {
     if constexpr (kHasCuda) {
       if (c.device == Device::kCuda)
         return cuda::matmul_fp8(
-            c, {product == Fp8Product::kWeightGradient ? a.codes.turned : a.codes.codes, a.codes.inverse},
-            {product == Fp8Product::kForward ? b.codes.codes : b.codes.turned, b.codes.inverse},
+            c, {product == Fp8Product::kWeightGradient ? a.codes.transposed : a.codes.codes, a.codes.inverse},
+            {product == Fp8Product::kForward ? b.codes.codes : b.codes.transposed, b.codes.inverse},
             {.accumulate = is_added,
              .is_fast = product == Fp8Product::kForward,
              .terms = terms,
@@ -147,7 +147,7 @@ class Fp8Products {
                   stream_);
   }
 
-  // Returns x for forward. With codes its turned codes go there, for backward.
+  // Returns x for forward. With codes its transposed codes go there, for backward.
   CastTensor cast_x(const Tensor& x, const Tensor& codes) {
     const Fp8Cast how = casts_of(linear_.recipe, Fp8Product::kForward)[0];
     return codes ? cast(x, both_ways(how), left_in(codes)) : cast(x, how);
@@ -175,12 +175,12 @@ class Fp8Products {
   }
 
  private:
-  // Returns the memory of `codes` as a cast fills it: the turned codes and, in the last row, the inverse of
-  // their scale, which differs between the micro-batches that a pipeline has in flight. Scales that follow a
-  // history hold for a whole step.
+  // Returns the memory of `codes` as a cast fills it: the transposed codes and, in the last row, the inverse
+  // of their scale, which differs between the micro-batches that a pipeline has in flight. Scales that follow
+  // a history hold for a whole step.
   Fp8Device::Operand left_in(const Tensor& codes) const {
     const int64_t in = codes.dim(0) - 1;
-    Fp8Device::Operand operand{.turned = codes.rows(0, in)};
+    Fp8Device::Operand operand{.transposed = codes.rows(0, in)};
     if (!state_.follows_history())
       operand.inverse = Tensor(codes.rows(in, in + 1).data, DType::f32, {1}, codes.device);
     return operand;
@@ -245,8 +245,8 @@ class Fp8Products {
     Fp8Device::Operand operand = into;
     if (!into.codes)
       operand = Fp8Device::operand(scratch_, t.shape, cast.format, cast.scaling,
-                                   into.turned ? Fp8Layouts::kStraight : cast.layouts);
-    if (into.turned) operand.turned = into.turned;
+                                   into.transposed ? Fp8Layouts::kStraight : cast.layouts);
+    if (into.transposed) operand.transposed = into.transposed;
     if (into.inverse) operand.inverse = into.inverse;
     Fp8Scale scale = scale_of(cast);
     if (is_split(cast.which))
@@ -294,42 +294,39 @@ bool matches_pattern(std::string_view text, std::string_view pattern) {
 }
 
 void Fp8Linear::forward(const Tensor& y, const Tensor& x, const Tensor& codes, const Tensor& w,
-                        const LinearTerms& terms, Fp8State& state, Arena& scratch, Region& region,
-                        Stream& stream) const {
-  const ScratchScope scope(scratch);
-  Fp8Products products(*this, state, scratch, region, stream);
+                        const LinearTerms& terms, const Fp8Context& ctx) const {
+  const ScratchScope scope(ctx.scratch);
+  Fp8Products products(*this, ctx);
   const CastTensor cast_x = products.cast_x(x, codes), cast_w = products.cast_w(w, Fp8Product::kForward);
   products.multiply(Fp8Product::kForward, y, cast_x, cast_w, terms);
 }
 
 void Fp8Linear::backward(const Tensor& dx, const WeightGradient& dw, const Tensor& dy, const Tensor& x,
-                         const Tensor& codes, const Tensor& w, Fp8State& state, Arena& scratch,
-                         Region& region, Stream& stream) const {
+                         const Tensor& codes, const Tensor& w, const Fp8Context& ctx) const {
   using enum Fp8Product;
-  const ScratchScope scope(scratch);
-  Fp8Products products(*this, state, scratch, region, stream);
+  const ScratchScope scope(ctx.scratch);
+  Fp8Products products(*this, ctx);
   CastTensor cast_dy;
   if (has_one_scale()) cast_dy = products.cast(dy, cast_of_dy(recipe));
   const auto dy_for = [&](Fp8Product product) {
     return has_one_scale() ? cast_dy : products.cast(dy, casts_of(recipe, product)[0]);
   };
   if (dw.dw && recipe == Fp8Recipe::kRowwiseGwHp) {
-    matmul(dw.dw, dy, x, MatmulForm::kTN, dw.adds, stream);
+    matmul(dw.dw, dy, x, MatmulForm::kTN, dw.adds, ctx.stream);
   } else if (dw.dw) {
-    const ScratchScope inner(scratch);
+    const ScratchScope inner(ctx.scratch);
     const CastTensor a = dy_for(kWeightGradient);
     const CastTensor b = products.cast_x_again(x, codes);
-    const Tensor sums = gradient_sums(scratch, dw.dw.dim(0), dw.dw.dim(1));
+    const Tensor sums = gradient_sums(ctx.scratch, dw.dw.dim(0), dw.dw.dim(1));
     products.multiply(kWeightGradient, dw.dw, a, b, {}, dw.adds, sums);
   }
-  const ScratchScope inner(scratch);
+  const ScratchScope inner(ctx.scratch);
   const CastTensor a = dy_for(kInputGradient);
   products.multiply(kInputGradient, dx, a, products.cast_w(w, kInputGradient));
 }
 
-void Fp8Linear::cast_weight(const Tensor& w, Fp8State& state, Arena& scratch, Region& region,
-                            Stream& stream) const {
-  if (recipe != Fp8Recipe::kNone) Fp8Products(*this, state, scratch, region, stream).hold_w(w);
+void Fp8Linear::cast_weight(const Tensor& w, const Fp8Context& ctx) const {
+  if (recipe != Fp8Recipe::kNone) Fp8Products(*this, ctx).hold_w(w);
 }
 
 void Fp8Linear::plan_forward(Arena& arena, int64_t N, int64_t out, int64_t in) const {

@@ -23,8 +23,7 @@
 #include "ingot/core/arena.h"
 #include "ingot/core/stream.h"
 #include "ingot/core/tensor.h"
-#include "ingot/nn/fp8_state.h"
-#include "ingot/nn/region.h"
+#include "ingot/nn/layer.h"
 #include "ingot/ops/linear_fused.h"
 #include "ingot/ops/matmul.h"
 
@@ -48,6 +47,17 @@ struct Fp8LinearConfig {
 // True if the text matches the pattern, in which * stands for any characters.
 bool matches_pattern(std::string_view text, std::string_view pattern);
 
+// Fp8Context is what the casts and products of a pass share.
+struct Fp8Context {
+  Fp8State& state;
+  Arena& scratch;
+  Region& region;
+  Stream& stream;
+
+  // REQUIRES: ctx.fp8 is not null.
+  static Fp8Context of(const LayerContext& ctx) { return {*ctx.fp8, ctx.scratch, ctx.region, ctx.stream}; }
+};
+
 // One converted linear: its recipe, and the indices of its tensors x, w, dy in the Fp8State. If the linear is
 // sharded over ranks, so are w and one of x and dy; one scale for all of a tensor is that of the whole tensor
 // (Region::max). Rowwise, each shard of a line has a scale of its own: it is a power of two, so it changes
@@ -64,17 +74,15 @@ struct Fp8Linear {
   // left there for backward, and the inverse of their scale in the last row; without it, backward casts x
   // again.
   void forward(const Tensor& y, const Tensor& x, const Tensor& codes, const Tensor& w,
-               const LinearTerms& terms, Fp8State& state, Arena& scratch, Region& region,
-               Stream& stream) const;
+               const LinearTerms& terms, const Fp8Context& ctx) const;
   // dw (out, in) = dyᵀ · x, or +=, unless it is absent; then dx (N, in) = dy (N, out) · w. dx may alias x.
   // With codes, of x only the shape is used. REQUIRES: the last forward with these codes or, without them, of
   // this linear had the same x and w. A device uses the scales that it computed there again.
   void backward(const Tensor& dx, const WeightGradient& dw, const Tensor& dy, const Tensor& x,
-                const Tensor& codes, const Tensor& w, Fp8State& state, Arena& scratch, Region& region,
-                Stream& stream) const;
+                const Tensor& codes, const Tensor& w, const Fp8Context& ctx) const;
   // Casts w for all micro-batches of a step, if the state holds its codes. w must not change until the next
   // call.
-  void cast_weight(const Tensor& w, Fp8State& state, Arena& scratch, Region& region, Stream& stream) const;
+  void cast_weight(const Tensor& w, const Fp8Context& ctx) const;
   // True if all elements of a tensor share a scale, so that both layouts have the same codes.
   bool has_one_scale() const { return recipe == Fp8Recipe::kTensorwise || recipe == Fp8Recipe::kDelayed; }
   // Measure the scratch of forward, and of the two products of backward; kNone needs none.

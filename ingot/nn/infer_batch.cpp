@@ -34,10 +34,10 @@ InferBatch::InferBatch(const Tensor& ids, std::vector<InferSegment> segments, st
                 "InferBatch: {} tokens do not fit after {} of {} positions", s.count, s.first, positions);
     INGOT_CHECK(s.logits >= 0 && s.logits <= s.count, "InferBatch: logits of {} tokens of {}", s.logits,
                 s.count);
-    INGOT_CHECK(s.count > 1 || n == singles_, "InferBatch: segments of one token must come first");
+    INGOT_CHECK(s.count > 1 || n == decode_tokens_, "InferBatch: segments of one token must come first");
     if (s.count == 1) {
-      ++singles_;
-      longest_single_ = std::max(longest_single_, s.first + 1);
+      ++decode_tokens_;
+      longest_decode_ = std::max(longest_decode_, s.first + 1);
     }
     for (int64_t i = 0; i < s.count; ++i, ++n) {
       token[n] = tokens[static_cast<size_t>(n)];
@@ -51,9 +51,9 @@ InferBatch::InferBatch(const Tensor& ids, std::vector<InferSegment> segments, st
     token[n] = position[n] = 0;
     place[n] = -1;
   }
-  if (singles_ == tokens_count_) singles_ = rows_;
+  if (decode_tokens_ == tokens_count_) decode_tokens_ = rows_;
   if (is_padded)
-    longest_single_ = std::min((longest_single_ + kDecodeSlice - 1) / kDecodeSlice * kDecodeSlice, positions);
+    longest_decode_ = std::min((longest_decode_ + kDecodeSlice - 1) / kDecodeSlice * kDecodeSlice, positions);
   output_rows_ = outputs_ > 0 ? padded(outputs_, is_padded) : 0;
   std::fill(output + outputs_, output + output_rows_, 0);
 }

@@ -22,7 +22,7 @@ class InferBatch {
 
   // Lays the batch out in ids, which is ids_shape(n) in host memory. tokens: those of all segments, in order.
   // positions: of a slot of the caches. With is_padded the numbers of rows and of outputs are rounded up to
-  // powers of two by rows of padding, so that products have few shapes, and longest_single is rounded up, so
+  // powers of two by rows of padding, so that products have few shapes, and longest_decode is rounded up, so
   // that calls for single tokens differ in the contents of the ids alone until it changes. REQUIRES: no two
   // segments have the same slot; segments of one token come first; n is at least the number of rows.
   InferBatch(const Tensor& ids, std::vector<InferSegment> segments, std::span<const int32_t> tokens,
@@ -36,9 +36,9 @@ class InferBatch {
 
   const std::vector<InferSegment>& segments() const { return segments_; }
   // Rows of the segments of one token; with the padding after them if there are no others.
-  int64_t singles() const { return singles_; }
-  int64_t longest_single() const { return longest_single_; }  // at least 1 + the largest position among them
-  bool is_all_singles() const { return singles_ == rows_; }
+  int64_t decode_tokens() const { return decode_tokens_; }
+  int64_t longest_decode() const { return longest_decode_; }  // at least 1 + the largest position among them
+  bool is_decode_only() const { return decode_tokens_ == rows_; }
   int64_t tokens_count() const { return tokens_count_; }
   int64_t rows() const { return rows_; }                // tokens and padding
   int64_t outputs_count() const { return outputs_; }    // tokens whose logits are computed
@@ -54,7 +54,8 @@ class InferBatch {
 
   Tensor ids_;
   std::vector<InferSegment> segments_;
-  int64_t singles_ = 0, longest_single_ = 0, tokens_count_ = 0, rows_ = 0, outputs_ = 0, output_rows_ = 0;
+  int64_t decode_tokens_ = 0, longest_decode_ = 0, tokens_count_ = 0, rows_ = 0, outputs_ = 0,
+          output_rows_ = 0;
 };
 
 }  // namespace ingot

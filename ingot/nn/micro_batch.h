@@ -10,10 +10,10 @@ struct MicroBatch {
   Tensor tokens;     // (B, T) i32
   Tensor targets;    // (B, T) i32, kIgnoreIndex where nothing is predicted
   Tensor doc_start;  // (B, T) i32: position in the row where the token's document begins; empty: one document
-  Tensor first_rows = {};  // on a device, with doc_start: AttentionConfig::first_rows, or empty
+  Tensor cu_seqlens = {};  // on a device, with doc_start: AttentionConfig::cu_seqlens, or empty
 
-  // The elements of first_rows, for which attention chooses kernels.
-  int64_t documents() const { return first_rows ? first_rows.elements() : 0; }
+  // The elements of cu_seqlens, for which attention chooses kernels.
+  int64_t documents() const { return cu_seqlens ? cu_seqlens.elements() : 0; }
 };
 
 }  // namespace ingot

@@ -174,7 +174,8 @@ std::vector<GradientSum> TrainingStore::sums() const {
 std::vector<ParamShard> TrainingStore::shards() {
   std::vector<ParamShard> shards = held_shards();
   for (ParamShard& shard : shards)
-    shard.is_counted = is_owner(shard.id) && (list()[shard.id].is_sharded() || ranks_.tensor.index == 0);
+    shard.contributes_to_norm =
+        is_owner(shard.id) && (list()[shard.id].is_sharded() || ranks_.tensor.index == 0);
   return shards;
 }
 

@@ -191,12 +191,12 @@ class ParamStore {
 struct ParamShard {
   int id = 0;
   int64_t begin = 0, end = 0;
-  Tensor w;                     // (n) f32; bf16 without f32 masters
-  Tensor tail;                  // (n) u16; only with Masters::kTail
-  Tensor compute;               // (n) bf16 or f16, the copy that layers read; empty if they read w
-  Tensor grad;                  // (n) f32
-  bool is_overwritten = false;  // the next step writes over grad, so the update need not zero it
-  bool is_counted = true;       // in norms over ranks; false if another rank counts the same elements
+  Tensor w;                         // (n) f32; bf16 without f32 masters
+  Tensor tail;                      // (n) u16; only with Masters::kTail
+  Tensor compute;                   // (n) bf16 or f16, the copy that layers read; empty if they read w
+  Tensor grad;                      // (n) f32
+  bool is_overwritten = false;      // the next step writes over grad, so the update need not zero it
+  bool contributes_to_norm = true;  // in norms over ranks; false if another rank counts the same elements
 
   int64_t elements() const { return end - begin; }
   // The f32 values (n), to be written before TrainingStore::refresh_compute: w or, without f32 masters, the

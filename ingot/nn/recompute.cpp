@@ -33,28 +33,30 @@ struct Parts {
 // pass over the norm.
 BlockPlan block_plan(const Parts& parts) {
   const bool has_heads = !parts.attention && !parts.block, has_pre = !parts.mlp && !parts.block;
-  const auto kept = [](bool is_own) { return is_own ? Place::kOwn : Place::kShared; };
-  const auto norm = [&](bool is_own) { return is_own && parts.norms ? Place::kNone : kept(is_own); };
-  return {
-      .attention = {.x = Place::kOwn, .h = norm(has_heads), .heads = kept(has_heads), .has_codes = has_heads},
-      .mlp = {.x = kept(!parts.block),
-              .h = norm(has_pre),
-              .pre = kept(has_pre),
-              .act = parts.activation ? Place::kNone : kept(has_pre),
-              .has_codes = has_pre}};
+  const auto kept = [](bool is_own) { return is_own ? Storage::kOwn : Storage::kShared; };
+  const auto norm = [&](bool is_own) { return is_own && parts.norms ? Storage::kNone : kept(is_own); };
+  return {.attention = {.x = Storage::kOwn,
+                        .h = norm(has_heads),
+                        .heads = kept(has_heads),
+                        .has_codes = has_heads},
+          .mlp = {.x = kept(!parts.block),
+                  .h = norm(has_pre),
+                  .pre = kept(has_pre),
+                  .act = parts.activation ? Storage::kNone : kept(has_pre),
+                  .has_codes = has_pre}};
 }
 
 // Plan of a block in a segment that is recomputed as a whole; each block of a segment has its own slot.
 BlockPlan segment_block_plan(const Parts& parts, int position) {
-  const Place h = parts.norms ? Place::kNone : Place::kShared;
-  return {.attention = {.x = position == 0 ? Place::kOwn : Place::kShared,
+  const Storage h = parts.norms ? Storage::kNone : Storage::kShared;
+  return {.attention = {.x = position == 0 ? Storage::kOwn : Storage::kShared,
                         .h = h,
-                        .heads = Place::kShared,
+                        .heads = Storage::kShared,
                         .has_codes = false},
-          .mlp = {.x = Place::kShared,
+          .mlp = {.x = Storage::kShared,
                   .h = h,
-                  .pre = Place::kShared,
-                  .act = parts.activation ? Place::kNone : Place::kShared,
+                  .pre = Storage::kShared,
+                  .act = parts.activation ? Storage::kNone : Storage::kShared,
                   .has_codes = false},
           .slot = position};
 }
@@ -97,23 +99,23 @@ void RecomputeConfig::validate(int64_t layers, bool needs_budget) const {
 }
 
 size_t RecomputePlan::segment_begin(size_t l) const {
-  while (l > 0 && blocks[l].attention.x == Place::kShared) --l;
+  while (l > 0 && blocks[l].attention.x == Storage::kShared) --l;
   return l;
 }
 
 size_t RecomputePlan::segment_end(size_t l) const {
   do ++l;
-  while (l < blocks.size() && blocks[l].attention.x == Place::kShared);
+  while (l < blocks.size() && blocks[l].attention.x == Storage::kShared);
   return l;
 }
 
-RecomputePlan::Again RecomputePlan::again(size_t l) const {
+RecomputePlan::NeedsRecompute RecomputePlan::needs_recompute(size_t l) const {
   const size_t above = segment_end(l);
   const auto is_overwritten = [&](auto place) {
-    if (place(blocks[l]) != Place::kShared) return false;
+    if (place(blocks[l]) != Storage::kShared) return false;
     return std::any_of(
         blocks.begin() + static_cast<std::ptrdiff_t>(above), blocks.end(),
-        [&](const BlockPlan& b) { return b.slot == blocks[l].slot && place(b) == Place::kShared; });
+        [&](const BlockPlan& b) { return b.slot == blocks[l].slot && place(b) == Storage::kShared; });
   };
   return {.heads = is_overwritten([](const BlockPlan& b) { return b.attention.heads; }),
           .residual = is_overwritten([](const BlockPlan& b) { return b.mlp.x; }),
@@ -131,12 +133,12 @@ std::string block_summary(const RecomputePlan& plan, size_t l) {
     if (!text.empty()) text += ", ";
     text += part;
   };
-  const bool is_whole = block.mlp.x == Place::kShared;
+  const bool is_whole = block.mlp.x == Storage::kShared;
   add(is_whole, "block");
-  add(!is_whole && block.attention.heads == Place::kShared, "attention");
-  add(!is_whole && block.mlp.pre == Place::kShared, "mlp");
-  add(block.attention.h == Place::kNone || block.mlp.h == Place::kNone, "norms");
-  add(block.mlp.act == Place::kNone, "activation");
+  add(!is_whole && block.attention.heads == Storage::kShared, "attention");
+  add(!is_whole && block.mlp.pre == Storage::kShared, "mlp");
+  add(block.attention.h == Storage::kNone || block.mlp.h == Storage::kNone, "norms");
+  add(block.mlp.act == Storage::kNone, "activation");
   return text.empty() ? "nothing" : text;
 }
 
@@ -185,11 +187,11 @@ double recompute_time_s(const RecomputePlan& plan, const BlockTimes& times) {
   double total_s = plan.keeps_embedding ? 0 : times.embedding_s;
   for (size_t l = 0; l < plan.blocks.size(); ++l) {
     const BlockPlan& block = plan.blocks[l];
-    const RecomputePlan::Again again = plan.again(l);
+    const RecomputePlan::NeedsRecompute again = plan.needs_recompute(l);
     const auto add = [&](bool is_again, double time_s) { total_s += is_again ? time_s : 0; };
-    add(block.attention.h == Place::kNone, times.norm_s);
-    add(block.mlp.h == Place::kNone, times.norm_s);
-    add(block.mlp.act == Place::kNone, times.activation_s);
+    add(block.attention.h == Storage::kNone, times.norm_s);
+    add(block.mlp.h == Storage::kNone, times.norm_s);
+    add(block.mlp.act == Storage::kNone, times.activation_s);
     add(again.heads, times.heads_s);
     add(again.residual, times.proj_s);
     add(again.pre, times.pre_s);

@@ -38,21 +38,22 @@ struct RecomputeConfig {
 // The fate of a result of forward. kOwn: it is kept until backward. kShared: one of several blocks keeps it,
 // the last in a slot; backward makes those of the others again for a whole segment of blocks. kNone: backward
 // makes it again from the other results just before it reads it.
-enum class Place { kOwn, kShared, kNone };
+enum class Storage { kOwn, kShared, kNone };
 
-struct AttentionPlaces {
-  Place x = Place::kOwn, h = Place::kOwn, heads = Place::kOwn;  // heads: qkv, qk_rstd, out and lse
-  bool has_codes = true;  // the linears' FP8 codes are kept for backward, if they have any
-  bool operator==(const AttentionPlaces&) const = default;
+struct AttentionStorage {
+  Storage x = Storage::kOwn, h = Storage::kOwn;
+  Storage heads = Storage::kOwn;  // qkv, qk_rstd, out and lse
+  bool has_codes = true;          // the linears' FP8 codes are kept for backward, if they have any
+  bool operator==(const AttentionStorage&) const = default;
 };
-struct MlpPlaces {
-  Place x = Place::kOwn, h = Place::kOwn, pre = Place::kOwn, act = Place::kOwn;
-  bool has_codes = true;  // as in AttentionPlaces
-  bool operator==(const MlpPlaces&) const = default;
+struct MlpStorage {
+  Storage x = Storage::kOwn, h = Storage::kOwn, pre = Storage::kOwn, act = Storage::kOwn;
+  bool has_codes = true;  // as in AttentionStorage
+  bool operator==(const MlpStorage&) const = default;
 };
 struct BlockPlan {
-  AttentionPlaces attention;
-  MlpPlaces mlp;
+  AttentionStorage attention;
+  MlpStorage mlp;
   int slot = 0;  // position in its segment: blocks with the same one share
   bool operator==(const BlockPlan&) const = default;
 };
@@ -67,10 +68,10 @@ struct RecomputePlan {
   size_t segment_begin(size_t l) const;
   size_t segment_end(size_t l) const;
   // The results of block l that are to be made again when backward has finished the blocks above it.
-  struct Again {
+  struct NeedsRecompute {
     bool heads, residual, pre;  // residual: the MLP's input
   };
-  Again again(size_t l) const;
+  NeedsRecompute needs_recompute(size_t l) const;
   // A summary such as "12 x (norms, activation)".
   std::string summary() const;
 };

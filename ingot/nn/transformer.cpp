@@ -204,8 +204,7 @@ void Transformer::cast_weights(LayerContext& ctx) const {
     for (const LinearLayer* layer : block.linears())
       if (ctx.fp8 && ctx.fp8->held(layer->fp8.first_tensor + 1)) {
         ctx.params.wait_weights(params_[layer->weight].unit);
-        layer->fp8.cast_weight(ctx.params.weight(layer->weight), *ctx.fp8, ctx.scratch, ctx.region,
-                               ctx.stream);
+        layer->fp8.cast_weight(ctx.params.weight(layer->weight), Fp8Context::of(ctx));
       }
 }
 

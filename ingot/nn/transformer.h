@@ -208,7 +208,7 @@ class Transformer {
   Built infer_program(int64_t rows, UnitRange units, const CacheShape& caches, Device device) const;
   // A decoder asks for few shapes in turn: that of its prompt, and that of single tokens.
   struct InferPrograms {
-    static constexpr size_t kMost = 4;
+    static constexpr size_t kMax = 4;
     struct Entry {
       std::array<int64_t, 6> key;
       Built built;

@@ -34,7 +34,7 @@ Transformer::Built Transformer::infer_program(int64_t rows, UnitRange units, con
     entries.splice(entries.begin(), entries, found);
     return found->built;
   }
-  if (entries.size() == InferPrograms::kMost) entries.pop_back();
+  if (entries.size() == InferPrograms::kMax) entries.pop_back();
   entries.push_front(
       {key, build(Use::kGeneration, 1, rows, forward_only_plan(static_cast<int64_t>(block_count(units))),
                   units, device, {.caches = caches})});

@@ -23,11 +23,15 @@ enum class Activation { kGeluTanh, kGeluExact, kRelu2, kSwiglu };
 void activation_forward(const Tensor& y, const Tensor& x, const Tensor& bias, Activation kind,
                         Stream& stream);
 
-// dx = dy * f'(x + bias), where x is the input of forward. dbias += column sums of dx before rounding;
-// dbias may be absent. dx may alias dy or x. scratch: (num_threads(), F) f32, on a CUDA device
-// (kRowParts, F); unused if dbias is absent.
-void activation_backward(const Tensor& dx, const Tensor& dbias, const Tensor& dy, const Tensor& x,
-                         const Tensor& bias, Activation kind, const Tensor& scratch, Stream& stream);
+// dx = dy * f'(x + bias), where x is the input of forward. dbias += column sums of dx before rounding. dx may
+// alias dy or x.
+struct ActivationBackwardOperands {
+  Tensor dx = {}, dbias = {};  // dbias may be absent
+  Tensor dy = {}, x = {}, bias = {};
+  Activation kind = Activation::kGeluTanh;
+  Tensor scratch = {};  // for dbias: (num_threads(), F) f32, on a CUDA device (kRowParts, F)
+};
+void activation_backward(const ActivationBackwardOperands& t, Stream& stream);
 
 // y (N, F) = silu(gate) * up.
 void swiglu_forward(const Tensor& y, const Tensor& gate_up, Stream& stream);

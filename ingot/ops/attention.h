@@ -43,7 +43,7 @@ struct AttentionDropout {
   int64_t first_head = 0, all_heads = 0;  // this rank has H of all_heads (0: H), from first_head on
 };
 
-// first_rows has at most B * T / kLeastDocumentTokens documents: for more of them, cuDNN's kernels would have
+// cu_seqlens has at most B * T / kLeastDocumentTokens documents: for more of them, cuDNN's kernels would have
 // many blocks without work.
 inline constexpr int64_t kLeastDocumentTokens = 64;
 
@@ -55,7 +55,7 @@ struct AttentionConfig {
   // Empty, or doc_start said otherwise, for cuDNN on a device: (D + 1) i32, the row b * T + t where each
   // document begins, in order, and B * T from the end of the last one on. With it, no work is done between
   // documents.
-  Tensor first_rows = {};
+  Tensor cu_seqlens = {};
 };
 
 struct AttentionShape {
@@ -64,7 +64,7 @@ struct AttentionShape {
 
 // Return the f32 elements of scratch that the calls below need with num_threads() threads. On a CUDA
 // device without cuDNN backward needs B * H * T and forward none; for cuDNN's kernels it has, with
-// has_documents, what AttentionConfig::first_rows needs if q, k and v lie in one buffer.
+// has_documents, what AttentionConfig::cu_seqlens needs if q, k and v lie in one buffer.
 int64_t attention_forward_scratch(const AttentionShape& shape, Device device = Device::kCpu,
                                   bool has_documents = false);
 int64_t attention_backward_scratch(const AttentionShape& shape, Device device = Device::kCpu,

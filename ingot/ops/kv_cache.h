@@ -13,7 +13,7 @@ namespace ingot {
 
 // The keys and values that one layer has computed, in the compute dtype.
 struct KvCache {
-  Tensor k, v;  // (slots, positions, K, D), contiguous
+  Tensor k = {}, v = {};  // (slots, positions, K, D), contiguous
 
   int64_t slots() const { return k.dim(0); }
   int64_t positions() const { return k.dim(1); }
@@ -43,16 +43,21 @@ inline constexpr int64_t kDecodeSlice = 128;
 // Attention of N tokens, of which token n sees the cached positions of its slot up to its own position p, and
 // with a window only the last `window` of them:
 //   out[n] = sum_s P[n,s] v[s],   P[n,:] = softmax over the visible s of scale * q[n] . k[s].
-// q, out: views (1, N, H, D) with the last dim contiguous, H % K == 0; head h reads kv head h / (H / K). out
-// of padding is 0. longest: above the largest position, at most the cache's positions. All sums are f32, and
-// their order depends on the position only, so a token's result does not depend on the other tokens of the
-// call. scratch: f32, contiguous, at least attention_decode_scratch elements. out must not alias q.
+// Head h reads kv head h / (H / K); H % K == 0. out of padding is 0. All sums are f32, and their order
+// depends on the position only, so a token's result does not depend on the other tokens of the call.
+// scratch: f32, contiguous, at least attention_decode_scratch elements.
+struct DecodeOperands {
+  Tensor out = {}, q = {};  // views (1, N, H, D) with the last dim contiguous; out must not alias q
+  KvCache cache = {};
+  Tensor places = {};
+  int64_t longest = 0;  // above the largest position, at most the cache's positions
+};
 struct DecodeConfig {
   float scale = 0;     // REQUIRES: > 0
   int64_t window = 0;  // 0: none
 };
-void attention_decode(const Tensor& out, const Tensor& q, const KvCache& cache, const Tensor& places,
-                      int64_t longest, const DecodeConfig& config, const Tensor& scratch, Stream& stream);
+void attention_decode(const DecodeOperands& t, const DecodeConfig& config, const Tensor& scratch,
+                      Stream& stream);
 
 // Returns the f32 elements of scratch for shape.B tokens and shape.S = longest; it grows with both.
 int64_t attention_decode_scratch(const AttentionShape& shape, Device device = Device::kCpu);

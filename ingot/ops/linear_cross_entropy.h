@@ -91,14 +91,14 @@ struct LinearCrossEntropyScratch {
   Tensor x8, w8;    // (N, C), (Vp, C) e4m3
   // For kFp8 on a CUDA device: transposed codes (C, N), (C, Vp) e4m3 and (Vp or tile, chunk) e5m2; d_logits
   // is then e5m2. The caller sets fp8 to the scales and statistics of x, w and the gradient of the logits.
-  Tensor x8_turned, w8_turned, d_turned;
+  Tensor x8_transposed, w8_transposed, d_transposed;
   std::array<Fp8Place, 3> fp8;
-  Tensor x_part, w_part;     // (chunk, C), (tile, C) bf16: decoded values of kFp8 on the CPU
-  Tensor dx_sum;             // f32: (chunk, C), for kRecompute (N, C)
-  Tensor dw_part, dw_lost;   // f32: (tile, C), (Vp, C): summand and compensation of the Kahan sum
-  Tensor rows, lse;          // TileRows, (tokens) f32; N tokens for kRecompute, else a chunk
-  Tensor references;         // (tiles, chunk) f32: reference maxima of keeps_exponentials
-  ColumnShardScratch shard;  // for the tokens whose logits exist at a time
+  Tensor x_part, w_part;            // (chunk, C), (tile, C) bf16: decoded values of kFp8 on the CPU
+  Tensor dx_sum;                    // f32: (chunk, C), for kRecompute (N, C)
+  Tensor dw_part, dw_compensation;  // f32: (tile, C), (Vp, C): summand and compensation of the Kahan sum
+  Tensor rows, lse;                 // TileRows, (tokens) f32; N tokens for kRecompute, else a chunk
+  Tensor references;                // (tiles, chunk) f32: reference maxima of keeps_exponentials
+  ColumnShardScratch shard;         // for the tokens whose logits exist at a time
 };
 // Allocates what linear_cross_entropy needs for these shapes. has_grads is false if no gradients will be
 // computed.

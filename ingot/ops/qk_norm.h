@@ -25,19 +25,31 @@ void qk_norm_backward(const Tensor& dy, const Tensor& y, const Tensor& rstd, con
 //   y = R_t(gain * x * rstd).
 // The first q_heads heads have the gain q, the others k, both (D) f32.
 struct QkGains {
-  Tensor q, k;
+  Tensor q = {}, k = {};
   int64_t q_heads = 0;
 };
-// Works in place on x, and writes what it was to raw, (B,T,H,D) of x's dtype, contiguous. raw may be absent
-// (inference).
-void qk_norm_gain_forward(const Tensor& x, const Tensor& raw, const Tensor& rstd, const QkGains& gains,
-                          const Tensor& table, int64_t position_offset, float eps, Stream& stream);
+struct QkNormOperands {
+  Tensor x = {};     // changed in place
+  Tensor raw = {};   // receives the old x: (B,T,H,D) of its dtype, contiguous; absent for inference
+  Tensor rstd = {};  // absent for inference
+  QkGains gains = {};
+  Tensor table = {};
+  int64_t position_offset = 0;
+  float eps = 0;
+};
+void qk_norm_gain_forward(const QkNormOperands& t, Stream& stream);
 
 // Works in place: dy becomes dx = rstd * (g - x_hat * mean(g * x_hat)), where x_hat = raw * rstd and
-// g = gain * R_t^-1(dy). Adds the sum of R_t^-1(dy) * x_hat over tokens and heads to d_gains, whose q and k
-// may both be absent. scratch: f32, contiguous, at least 3 * row_sum_parts (row_sum.h) x D elements.
-void qk_norm_gain_backward(const Tensor& dy, const QkGains& d_gains, const Tensor& raw, const Tensor& rstd,
-                           const QkGains& gains, const Tensor& table, int64_t position_offset,
-                           const Tensor& scratch, Stream& stream);
+// g = gain * R_t^-1(dy). Adds the sum of R_t^-1(dy) * x_hat over tokens and heads to d_gains.
+struct QkNormBackwardOperands {
+  Tensor dy = {};
+  QkGains d_gains = {};  // q and k may both be absent
+  Tensor raw = {}, rstd = {};
+  QkGains gains = {};
+  Tensor table = {};
+  int64_t position_offset = 0;
+  Tensor scratch = {};  // f32, contiguous, at least 3 * row_sum_parts (row_sum.h) x D elements
+};
+void qk_norm_gain_backward(const QkNormBackwardOperands& t, Stream& stream);
 
 }  // namespace ingot

@@ -25,15 +25,15 @@ struct ShardPlace {
 };
 
 struct ShardPlaces {
-  static constexpr int kMost = 8;
+  static constexpr int kMax = 8;
   int count = 0;
   bool is_wide = true;  // packs of 4 elements lie in one row and begin at a multiple of 4 columns
-  ShardPlace rects[kMost] = {};
+  ShardPlace rects[kMax] = {};
 
   __device__ __forceinline__ RowColumn of(int64_t i) const {
     ShardPlace found = rects[0];
 #pragma unroll
-    for (int k = 1; k < kMost; ++k)
+    for (int k = 1; k < kMax; ++k)
       if (k < count && i >= rects[k].begin) found = rects[k];
     return found.of(i);
   }
@@ -53,8 +53,8 @@ void for_each_rect(const OptimParam& p, F&& f) {
 inline ShardPlaces places_of(const OptimParam& p, const char* op) {
   ShardPlaces places;
   for_each_rect(p, [&](const Rect& rect, int64_t begin) {
-    INGOT_CHECK(places.count < ShardPlaces::kMost, "{}: {} lies in more than {} rectangles", op, p.name,
-                ShardPlaces::kMost);
+    INGOT_CHECK(places.count < ShardPlaces::kMax, "{}: {} lies in more than {} rectangles", op, p.name,
+                ShardPlaces::kMax);
     row_length(p.whole()[0], p.columns(), op);
     const bool is_wide = begin % 4 == 0 && rect.column % 4 == 0 && rect.columns % 4 == 0;
     places.is_wide = places.is_wide && is_wide;

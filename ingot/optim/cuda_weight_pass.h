@@ -159,10 +159,10 @@ struct Table {
     Move move;
     unsigned first_block;
   };
-  static constexpr int kMost = 32000 / sizeof(Entry);
+  static constexpr int kMax = 32000 / sizeof(Entry);
 
   int count = 0;
-  alignas(Entry) unsigned char entries[kMost * sizeof(Entry)] = {};  // moves have no default
+  alignas(Entry) unsigned char entries[kMax * sizeof(Entry)] = {};  // moves have no default
 
   void add(const Entry& entry) {
     static_assert(std::is_trivially_copyable_v<Entry>);
@@ -258,7 +258,7 @@ class Launches {
     if (blocks == 0) return;
     table_->add({pass, move, blocks_});
     blocks_ += blocks;
-    if (table_->count == Table<Move>::kMost) run();
+    if (table_->count == Table<Move>::kMax) run();
   }
   void run() {
     if (table_->count > 0)

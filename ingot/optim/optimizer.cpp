@@ -105,11 +105,11 @@ size_t Optimizer::scratch_bytes() const {
     size_t& largest = matrix_rule_of(member) ? of_matrices : most;
     largest = std::max(largest, rule_of(member).scratch_bytes(member.memory.param));
   }
-  Arena numbers("numbers plan", memory_of(device_));
-  for (const auto& counts : number_counts_)
-    for (const int64_t n : counts) numbers.alloc(DType::f32, {n});
+  Arena reductions("reductions plan", memory_of(device_));
+  for (const auto& counts : reduction_counts_)
+    for (const int64_t n : counts) reductions.alloc(DType::f32, {n});
   if (!matrices_.empty()) most = std::max(most, of_matrices + comm_.scratch_bytes(memory_of(device_)));
-  return numbers.peak_bytes() + most;
+  return reductions.peak_bytes() + most;
 }
 
 Optimizer::Optimizer(const OptimizerConfig& config, std::vector<OptimParam> params, UpdateComm* comm,
@@ -119,7 +119,7 @@ Optimizer::Optimizer(const OptimizerConfig& config, std::vector<OptimParam> para
       groups_(make_groups(config, device_)),
       members_(make_members(config, std::move(params))),
       comm_(plan_matrices(comm)),
-      number_counts_(count_numbers()),
+      reduction_counts_(count_reductions()),
       arena_("optimizer", arena_bytes(), memory_of(device_), backing),
       scratch_("optimizer scratch", scratch_bytes(), memory_of(device_), backing) {
   std::vector<const OptimParam*> all;
@@ -187,50 +187,50 @@ RuleStep Optimizer::step_of(const Member& member, const StepInputs& inputs, floa
   return step;
 }
 
-Optimizer::ByTurn<int64_t> Optimizer::count_numbers() const {
-  ByTurn<int64_t> counts{};
+Optimizer::ByOrder<int64_t> Optimizer::count_reductions() const {
+  ByOrder<int64_t> counts{};
   for (const Member& member : members_)
-    for (size_t turn : {0, 1}) counts[member.needs.takes_maxima][turn] += member.needs.shared[turn];
+    for (size_t order : {0, 1}) counts[member.needs.takes_maxima][order] += member.needs.shared[order];
   return counts;
 }
 
-bool Optimizer::has_numbers() const { return number_counts_ != ByTurn<int64_t>{}; }
+bool Optimizer::has_reductions() const { return reduction_counts_ != ByOrder<int64_t>{}; }
 
-// Allocates the combined numbers as zeros and gives each member its slice of them.
-void Optimizer::make_numbers(Stream& stream) {
+// Allocates the reductions as zeros and gives each member its slice of them.
+void Optimizer::make_reductions(Stream& stream) {
   for (size_t kind : {0, 1})
-    for (size_t turn : {0, 1}) {
-      const int64_t count = number_counts_[kind][turn];
+    for (size_t order : {0, 1}) {
+      const int64_t count = reduction_counts_[kind][order];
       if (count == 0) continue;
       const Tensor all = scratch_.alloc(DType::f32, {count});
       fill_zero(all, stream);
-      numbers_[kind][turn] = all;
+      reductions_[kind][order] = all;
       int64_t begin = 0;
       for (Member& member : members_) {
-        const int64_t n = member.needs.shared[turn];
+        const int64_t n = member.needs.shared[order];
         if (member.needs.takes_maxima != (kind == 1) || n == 0) continue;
-        member.numbers[turn] = all.rows(begin, begin + n);
+        member.reductions[order] = all.rows(begin, begin + n);
         begin += n;
       }
     }
 }
 
-void Optimizer::measure(size_t param, int turn, Stream& stream) {
+void Optimizer::reduce(size_t param, int order, Stream& stream) {
   const WorkSpan span(stream, "optimizer", update_work(members_[param]));
   if (span.plans()) return;
   const Arena::Mark mark = scratch_.mark();
-  rule_of(members_[param]).measure(update_of(param), turn, scratch_, stream);
+  rule_of(members_[param]).reduce(update_of(param), order, scratch_, stream);
   scratch_.release_to(mark);
 }
 
-void Optimizer::share_numbers(Stream& stream) {
-  make_numbers(stream);
-  for (int turn : {0, 1}) {
-    const auto t = static_cast<size_t>(turn);
+void Optimizer::run_reductions(Stream& stream) {
+  make_reductions(stream);
+  for (int order : {0, 1}) {
+    const auto t = static_cast<size_t>(order);
     for (size_t i = 0; i < members_.size(); ++i)
-      if (members_[i].needs.shared[t] > 0) measure(i, turn, stream);
-    if (number_counts_[0][t] > 0) comm_.sum(numbers_[0][t]);
-    if (number_counts_[1][t] > 0) comm_.max(numbers_[1][t]);
+      if (members_[i].needs.shared[t] > 0) reduce(i, order, stream);
+    if (reduction_counts_[0][t] > 0) comm_.sum(reductions_[0][t]);
+    if (reduction_counts_[1][t] > 0) comm_.max(reductions_[1][t]);
   }
 }
 
@@ -246,7 +246,7 @@ Work Optimizer::update_work(const Member& member, const Tensor& direction) {
 ParamUpdate Optimizer::update_of(size_t param, const Tensor& direction) const {
   const Member& member = members_[param];
   ParamUpdate update{
-      .p = member.memory, .step = member.step, .numbers = member.numbers, .direction = direction};
+      .p = member.memory, .step = member.step, .reductions = member.reductions, .direction = direction};
   sums_->place_totals(update, param);
   return update;
 }
@@ -291,7 +291,7 @@ void Optimizer::make_step(const StepInputs& inputs, float grad_scale, const Tens
   ++t_;
   for (Member& member : members_) member.step = step_of(member, inputs, grad_scale, factor);
   update_free(stream);
-  share_numbers(stream);
+  run_reductions(stream);
   for (size_t i = 0; i < members_.size(); ++i)
     if (members_[i].needs.is_whole) update_param(i, {}, stream);
   if (!matrices_.empty()) update_matrices(stream);
@@ -313,12 +313,6 @@ size_t Optimizer::state_bytes() const {
   size_t total = 0;
   for (const State& state : states_) total += state.tensor.bytes();
   return total;
-}
-
-size_t Optimizer::state_bytes(size_t param) const {
-  size_t total = 0;
-  for (const Tensor& t : members_[param].memory.state) total += t.bytes();
-  return total + (ema_ > 0 ? members_[param].memory.average.bytes() : 0);
 }
 
 std::string Optimizer::summary() const {

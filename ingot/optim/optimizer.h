@@ -98,11 +98,10 @@ class Optimizer {
   // ema.NAME. After each step a = lerp(a, w, 1 - ema); after the first a = w.
   Tensor average(size_t param) const { return members_[param].memory.average; }
   size_t state_bytes() const;
-  size_t state_bytes(size_t param) const;
-  bool is_counted(size_t param) const { return members_[param].memory.param.is_counted; }
+  bool contributes_to_norm(size_t param) const { return members_[param].memory.param.contributes_to_norm; }
 
   // True if an update sends messages between ranks, which a CUDA graph cannot hold.
-  bool has_messages() const { return !own_ && (!matrices_.empty() || has_numbers()); }
+  bool has_messages() const { return !own_ && (!matrices_.empty() || has_reductions()); }
 
   // The rules and their memory, such as "adamw for 5 tensors, muon for 8, 1.2 MB of state".
   std::string summary() const;
@@ -127,14 +126,14 @@ class Optimizer {
     ParamState memory;
     size_t group;
     RuleNeeds needs;
-    UpdateComm::Keeps keeps = {};  // for a matrix
+    UpdateComm::StatePlacement keeps = {};  // for a matrix
     // Those of the current step:
     RuleStep step = {};
-    SharedNumbers numbers = {};
+    Reductions reductions = {};
   };
-  // Numbers that ranks combine, by [takes_maxima][turn].
+  // Reductions over ranks, by [takes_maxima][order].
   template <typename T>
-  using ByTurn = std::array<std::array<T, 2>, 2>;
+  using ByOrder = std::array<std::array<T, 2>, 2>;
   class MatrixUpdates;  // the steps of the matrix rules' updates, which comm_ orders
 
   static Group make_group(const OptimizerConfig& config, const GroupConfig* given, Device device);
@@ -157,11 +156,11 @@ class Optimizer {
   RuleStep step_of(const Member& member, const StepInputs& inputs, float grad_scale,
                    const Tensor& factor) const;
   void make_step(const StepInputs& inputs, float grad_scale, const Tensor& factor, Stream& stream);
-  ByTurn<int64_t> count_numbers() const;
-  bool has_numbers() const;  // true if ranks combine any
-  void make_numbers(Stream& stream);
-  void measure(size_t param, int turn, Stream& stream);
-  void share_numbers(Stream& stream);
+  ByOrder<int64_t> count_reductions() const;
+  bool has_reductions() const;  // true if there are any
+  void make_reductions(Stream& stream);
+  void reduce(size_t param, int order, Stream& stream);
+  void run_reductions(Stream& stream);
   ParamUpdate update_of(size_t param, const Tensor& direction = {}) const;
   void update_free(Stream& stream);
   void update_param(size_t param, const Tensor& direction, Stream& stream);
@@ -174,11 +173,11 @@ class Optimizer {
   std::vector<size_t> matrices_;  // members of matrix rules; their indices here are the tasks
   std::unique_ptr<UpdateComm> own_;
   UpdateComm& comm_;
-  ByTurn<int64_t> number_counts_;  // how many numbers ranks combine
+  ByOrder<int64_t> reduction_counts_;  // elements of the reductions
   Arena arena_, scratch_;
   std::vector<State> states_;
   std::unique_ptr<UpdateSums> sums_;
-  ByTurn<Tensor> numbers_;  // the numbers that the members use in this step
+  ByOrder<Tensor> reductions_;  // those of this step
   std::vector<ParamStats> stats_;
   int64_t t_ = 0;
 };

@@ -23,10 +23,10 @@ UpdateComm& Optimizer::plan_matrices(UpdateComm* comm) {
         {.name = param.name,
          .shape = param.whole(),
          .rects = param.is_shard() ? param.rects : std::vector<Rect>{{0, param.shape[0], 0, param.shape[1]}},
-         .is_counted = param.is_added,
+         .is_added = param.is_added,
          .flops = rule->flops(param)});
   }
-  const std::vector<UpdateComm::Keeps> keeps = found.plan(std::move(tasks));
+  const std::vector<UpdateComm::StatePlacement> keeps = found.plan(std::move(tasks));
   for (size_t t = 0; t < matrices_.size(); ++t) members_[matrices_[t]].keeps = keeps[t];
   return found;
 }

@@ -40,10 +40,10 @@ struct OptimParam {
   Tensor compute = {};   // (n) bf16 or f16 copy, set to the new w rounded to nearest even; or empty
   Tensor g = {};         // (n) f32, read and then zeroed
   bool keeps_g = false;  // g is not zeroed, because the next step overwrites it
-  // False if another rank has the same elements: is_counted for norms over all ranks, is_added for sums
-  // over the ranks that share an update (optim/update_comm.h). Of a shard the last `copies` elements may be
-  // on another rank too, which counts and adds them.
-  bool is_counted = true, is_added = true;
+  // False if another rank has the same elements: contributes_to_norm for norms over all ranks, is_added for
+  // sums over the ranks that share an update (optim/update_comm.h). Of a shard the last `copies` elements may
+  // be on another rank too, which counts and adds them.
+  bool contributes_to_norm = true, is_added = true;
   int64_t copies = 0;
 
   bool is_matrix() const { return shape.rank() == 2; }
@@ -52,7 +52,7 @@ struct OptimParam {
   int64_t elements() const { return shape.elements(); }
   int64_t whole_elements() const { return whole().elements(); }
   int64_t own_elements() const { return elements() - copies; }  // the first ones
-  int64_t counted_elements() const { return is_counted ? own_elements() : 0; }
+  int64_t counted_elements() const { return contributes_to_norm ? own_elements() : 0; }
   int64_t added_elements() const { return is_added ? own_elements() : 0; }
   int64_t columns() const { return is_matrix() ? whole()[1] : 1; }  // columns of the whole parameter
   // For a shard that is a range: its first element in the whole parameter.
@@ -104,14 +104,14 @@ struct RangeTotals {
   int64_t non_finite = 0;        // gradients that an 8-bit rule skipped
 };
 
-// The combined numbers (shared[0]) and (shared[1]) f32; empty before their turn.
-using SharedNumbers = std::array<Tensor, 2>;
+// The results of the two reductions, (shared[0]) and (shared[1]) f32; empty before they are made.
+using Reductions = std::array<Tensor, 2>;
 
 // ParamUpdate is one parameter in one step.
 struct ParamUpdate {
   const ParamState& p;
   const RuleStep& step;
-  const SharedNumbers& numbers;
+  const Reductions& reductions;
   Tensor direction = {};  // (n) f32 or bf16; for matrix rules
   // Here the update writes its totals; both are empty if they are not wanted. `totals` has one for each
   // kRangeElements elements and is for the CPU; device_totals is for a CUDA device (optim/cuda_update.h).
@@ -121,15 +121,16 @@ struct ParamUpdate {
 
 // RuleNeeds says what a rule needs before it can update a parameter.
 struct RuleNeeds {
-  // True if the update needs combined numbers, or sums over this rank's elements, before it moves the first.
+  // True if the update needs reductions, or sums over this rank's elements, before it moves the first.
   bool is_whole = false;
-  // For a shard: how many numbers the ranks that hold shards of the parameter combine, in each of two turns.
+  // For a shard: how many numbers the ranks that hold shards of the parameter reduce, in each of two
+  // reductions.
   std::array<int64_t, 2> shared{};
   bool takes_maxima = false;  // they combine by maximum; otherwise by sum
 };
 
 // On a CUDA device all tensors are there, and the host does not wait for it. If the step's factor is NaN, the
-// state stays as it is, and what measure, move_momentum and orthogonalise write has no meaning.
+// state stays as it is, and what reduce, move_momentum and orthogonalise write has no meaning.
 class UpdateRule {
  public:
   virtual ~UpdateRule() = default;
@@ -138,10 +139,10 @@ class UpdateRule {
   virtual RuleNeeds needs([[maybe_unused]] const OptimParam& param) const { return {}; }
   // The scratch that any one of the functions below needs for the parameter.
   virtual size_t scratch_bytes([[maybe_unused]] const OptimParam& param) const { return 0; }
-  // Called for turn 0, then 1, if needs().shared asks for numbers. numbers[turn] is zero on entry; the
-  // rule fills it with this rank's contribution. May change the state.
-  virtual void measure([[maybe_unused]] const ParamUpdate& update, [[maybe_unused]] int turn,
-                       [[maybe_unused]] Arena& scratch, [[maybe_unused]] Stream& stream) const {}
+  // Called for order 0, then 1, for each reduction that needs().shared asks for. reductions[order] is zero on
+  // entry; the rule fills it with this rank's contribution. May change the state.
+  virtual void reduce([[maybe_unused]] const ParamUpdate& update, [[maybe_unused]] int order,
+                      [[maybe_unused]] Arena& scratch, [[maybe_unused]] Stream& stream) const {}
   // Updates parameters: one if its needs say is_whole or if the rule is a MatrixRule, else any number. The
   // result does not depend on the number of threads. The caller releases the scratch.
   virtual void update(std::span<const ParamUpdate> updates, Arena& scratch, Stream& stream) const = 0;
@@ -149,7 +150,7 @@ class UpdateRule {
 
 // A rule that moves a matrix along a direction that depends on all of its elements. The ranks that hold
 // shards of the matrix bring their inputs together, one of them computes the direction, and each moves its
-// own elements (optim/update_comm.h). update finds the direction in ParamUpdate; measure is not called.
+// own elements (optim/update_comm.h). update finds the direction in ParamUpdate; reduce is not called.
 class MatrixRule : public UpdateRule {
  public:
   // Updates the momentum and sets u (n) f32, the input of the direction, for a shard or the whole parameter.

@@ -9,9 +9,9 @@ bool is_here(const MatrixTask& task) { return !task.rects.empty(); }
 
 }  // namespace
 
-std::vector<UpdateComm::Keeps> LocalUpdate::plan(std::vector<MatrixTask> tasks) {
+std::vector<UpdateComm::StatePlacement> LocalUpdate::plan(std::vector<MatrixTask> tasks) {
   tasks_ = std::move(tasks);
-  std::vector<Keeps> keeps;
+  std::vector<StatePlacement> keeps;
   for (const MatrixTask& task : tasks_) keeps.push_back({.elements = is_here(task), .whole = is_here(task)});
   return keeps;
 }

@@ -18,7 +18,7 @@ struct MatrixTask {
   std::string name;
   Shape shape;              // (R, C)
   std::vector<Rect> rects;  // where this rank's elements lie in the matrix, in their order; may be empty
-  bool is_counted = true;   // false if another rank has the same elements
+  bool is_added = true;     // false if another rank has the same elements
   double flops = 0;         // what compute costs
 };
 
@@ -36,9 +36,9 @@ class MatrixWork {
 
 class UpdateComm {
  public:
-  // Keeps names the state of a task that this rank must hold: that of its elements, which prepare reads, and
-  // that of the whole matrix, which compute reads.
-  struct Keeps {
+  // StatePlacement names the state of a task that this rank must hold: that of its elements, which prepare
+  // reads, and that of the whole matrix, which compute reads.
+  struct StatePlacement {
     bool elements = true, whole = true;
   };
 
@@ -47,7 +47,7 @@ class UpdateComm {
   virtual void sum(const Tensor& t) = 0;
   virtual void max(const Tensor& t) = 0;
   // Called once, before the other functions.
-  virtual std::vector<Keeps> plan(std::vector<MatrixTask> tasks) = 0;
+  virtual std::vector<StatePlacement> plan(std::vector<MatrixTask> tasks) = 0;
   virtual size_t scratch_bytes(Memory memory) const = 0;  // what run needs of this memory
   // Prepares, computes and applies every task. scratch has scratch_bytes in addition to what compute
   // allocates from it. On a device everything is ordered by the stream, and the host does not wait unless a
@@ -59,7 +59,7 @@ class LocalUpdate final : public UpdateComm {
  public:
   void sum(const Tensor& /*t*/) override {}
   void max(const Tensor& /*t*/) override {}
-  std::vector<Keeps> plan(std::vector<MatrixTask> tasks) override;
+  std::vector<StatePlacement> plan(std::vector<MatrixTask> tasks) override;
   size_t scratch_bytes(Memory memory) const override;
   void run(MatrixWork& work, Arena& scratch, Stream& stream) override;
 

@@ -231,7 +231,7 @@ class Coverage {
     const TensorParallel& tp = layout.model->tp();
     Covers& covers = covers_[static_cast<size_t>(shard.id)];
     const int64_t own_end = shard.end - spec.copies(shard.begin, shard.end);
-    if (shard.is_counted && place.replica == 0)  // replicas have equal norms
+    if (shard.contributes_to_norm && place.replica == 0)  // replicas have equal norms
       covers.counted.add(rects_of(spec, shard.begin, own_end));
     covers.written.add(rects_of(spec, shard.begin + held.written.begin, shard.begin + held.written.end));
     const std::vector<Rect> rects = rects_of(spec, shard.begin, shard.end);

@@ -1,7 +1,7 @@
 // A proof, before anything is trained, that the ranks of a layout together have each element of the weights
 // exactly once where it must count once, and that ranks whose gradients are summed have the same elements. It
 // asks the stores that a run would have, and it costs no memory for weights: `ingot plan` makes it for
-// layouts of up to kMostCoveredRanks ranks.
+// layouts of up to kMaxCoveredRanks ranks.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace ingot {
 
-inline constexpr int kMostCoveredRanks = 1024;
+inline constexpr int kMaxCoveredRanks = 1024;
 
 // Elements of a shard, counted from its begin, whose gradients are summed over the ranks of a group.
 struct SummedElements {

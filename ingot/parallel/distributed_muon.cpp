@@ -1,7 +1,6 @@
 #include "ingot/parallel/distributed_muon.h"
 
 #include <algorithm>
-#include <chrono>
 #include <numeric>
 #include <utility>
 
@@ -57,11 +56,11 @@ void DistributedMuon::exchange_shards() {
   for (const Task& task : tasks_) most = std::max(most, task.given.rects.size());
   auto longest = static_cast<int64_t>(most);
   weights_.all_reduce("rectangles of a matrix", Tensor(&longest, DType::i64, {1}), ReduceOp::kMax);
-  const auto line = static_cast<size_t>(2 + 4 * longest);  // is_counted, number of rects, rects
+  const auto line = static_cast<size_t>(2 + 4 * longest);  // is_added, number of rects, rects
   std::vector<int64_t> own(line * tasks_.size()), all(own.size() * static_cast<size_t>(ranks()));
   for (size_t t = 0; t < tasks_.size(); ++t) {
     int64_t* to = own.data() + t * line;
-    *to++ = tasks_[t].given.is_counted ? 1 : 0;
+    *to++ = tasks_[t].given.is_added ? 1 : 0;
     *to++ = std::ssize(tasks_[t].given.rects);
     for (const Rect& rect : tasks_[t].given.rects)
       for (const int64_t number : {rect.row, rect.rows, rect.column, rect.columns}) *to++ = number;
@@ -71,7 +70,7 @@ void DistributedMuon::exchange_shards() {
   for (size_t r = 0; r < static_cast<size_t>(ranks()); ++r)
     for (size_t t = 0; t < tasks_.size(); ++t) {
       const int64_t* from = all.data() + (r * tasks_.size() + t) * line;
-      tasks_[t].is_counted.push_back(*from++ == 1);
+      tasks_[t].is_added.push_back(*from++ == 1);
       std::vector<Rect> rects(static_cast<size_t>(*from++));
       for (Rect& rect : rects) {
         rect = {from[0], from[1], from[2], from[3]};
@@ -92,42 +91,35 @@ void DistributedMuon::make_rounds() {
   }
   const int owners = replicas_.size() * ranks();
   const std::vector<std::vector<size_t>> assigned = assign_by_cost(costs, owners);
-  double largest = 0;
   for (size_t owner = 0; owner < assigned.size(); ++owner) {
-    double load = 0;
     for (size_t k = 0; k < assigned[owner].size(); ++k) {
       Task& task = tasks_[held[assigned[owner][k]]];
       task.replica = static_cast<int>(owner) / ranks();
       task.rank = static_cast<int>(owner) % ranks();
-      load += task.given.flops;
       if (rounds_.size() <= k) rounds_.push_back({.tasks = std::vector<int>(assigned.size(), -1)});
       rounds_[k].tasks[owner] = static_cast<int>(held[assigned[owner][k]]);
       for (const std::vector<Rect>& rects : task.shards)
         rounds_[k].shard = std::max(rounds_[k].shard, aligned_block(elements_of(rects)));
       largest_matrix_ = std::max(largest_matrix_, task.given.shape.elements());
     }
-    largest = std::max(largest, load);
   }
-  const double total = std::accumulate(costs.begin(), costs.end(), 0.0);
-  if (total > 0) imbalance_ = largest * owners / total;
   for (size_t k = 0; k < rounds_.size(); ++k) {
     largest_shard_ = std::max(largest_shard_, rounds_[k].shard);
     for (const char* what : {"collect", "return", "gather"})
       names_.push_back(fmt::format("muon {} {}", what, k));
   }
-  waits_s_.resize(rounds_.size());
 }
 
-std::vector<UpdateComm::Keeps> DistributedMuon::plan(std::vector<MatrixTask> tasks) {
-  for (MatrixTask& task : tasks) tasks_.push_back({.given = std::move(task), .shards = {}, .is_counted = {}});
+std::vector<UpdateComm::StatePlacement> DistributedMuon::plan(std::vector<MatrixTask> tasks) {
+  for (MatrixTask& task : tasks) tasks_.push_back({.given = std::move(task), .shards = {}, .is_added = {}});
   if (tasks_.empty()) return {};
   exchange_shards();
   make_rounds();
-  std::vector<Keeps> keeps;
+  std::vector<StatePlacement> keeps;
   for (const Task& task : tasks_) {
     const bool is_ours = task.replica == replicas_.rank();
     keeps.push_back(
-        {.elements = is_ours && task.given.is_counted, .whole = is_ours && task.rank == weights_.rank()});
+        {.elements = is_ours && task.given.is_added, .whole = is_ours && task.rank == weights_.rank()});
   }
   return keeps;
 }
@@ -164,12 +156,9 @@ struct DistributedMuon::Step {
   Tensor matrix_of(const Task& task) const {
     return buffers.matrix.rows(0, task.given.shape.elements()).reshape(task.given.shape);
   }
-  void wait(Pending& pending, int k) {
-    using Clock = std::chrono::steady_clock;
+  void wait(Pending& pending) {
     const Span all(stream.trace, "communication"), own(stream.trace, "muon communication");
-    const Clock::time_point begin = Clock::now();
     pending.wait();
-    update.waits_s_[static_cast<size_t>(k)] += std::chrono::duration<double>(Clock::now() - begin).count();
   }
 
   void start_collecting(int k);
@@ -184,7 +173,7 @@ void DistributedMuon::Step::start_collecting(int k) {
   const int64_t shard = round(k).shard;
   for (int r = 0; r < update.ranks(); ++r) {
     const int t = update.task_of(round(k), update.replicas_.rank(), r);
-    if (t < 0 || !update.tasks_[static_cast<size_t>(t)].given.is_counted) continue;
+    if (t < 0 || !update.tasks_[static_cast<size_t>(t)].given.is_added) continue;
     const int64_t n = elements_of(update.tasks_[static_cast<size_t>(t)].given.rects);
     if (n > 0) work.prepare(static_cast<size_t>(t), block(buffers.sent, r, shard, n));
   }
@@ -195,7 +184,7 @@ void DistributedMuon::Step::start_collecting(int k) {
 
 // Waits until this rank's whole matrix is in buffers.matrix.
 void DistributedMuon::Step::finish_collecting(int k) {
-  if (has_shards()) wait(collecting, k);
+  if (has_shards()) wait(collecting);
   if (own_task(k) < 0) return;
   const Task& task = update.tasks_[static_cast<size_t>(own_task(k))];
   const Tensor matrix = matrix_of(task);
@@ -203,7 +192,7 @@ void DistributedMuon::Step::finish_collecting(int k) {
     return work.prepare(static_cast<size_t>(own_task(k)), matrix.reshape({matrix.elements()}));
   for (int r = 0; r < update.ranks(); ++r) {
     const std::vector<Rect>& rects = task.shards[static_cast<size_t>(r)];
-    if (task.is_counted[static_cast<size_t>(r)])
+    if (task.is_added[static_cast<size_t>(r)])
       put_shard(matrix, block(buffers.received, r, round(k).shard, elements_of(rects)), rects, stream);
   }
 }
@@ -223,11 +212,11 @@ void DistributedMuon::Step::apply(int k) {
 // Moves each round in flight to its next phase, or applies it.
 void DistributedMuon::Step::move_on() {
   if (gathered >= 0) {
-    wait(gathering, gathered);
+    wait(gathering);
     apply(std::exchange(gathered, -1));
   }
   if (returned < 0) return;
-  wait(returning, returned);
+  wait(returning);
   const int k = std::exchange(returned, -1);
   if (!has_replicas()) return apply(k);
   const int64_t n = update.ranks() * round(k).shard;
@@ -260,7 +249,6 @@ void DistributedMuon::Step::start_returning(int k) {
 }
 
 void DistributedMuon::run(MatrixWork& work, Arena& scratch, Stream& stream) {
-  std::ranges::fill(waits_s_, 0.0);
   const Arena::Mark mark = scratch.mark();
   Step step{*this, work, stream, Buffers(*this, scratch), {}, {}, {}};
   const int rounds = static_cast<int>(rounds_.size());

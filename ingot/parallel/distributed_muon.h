@@ -48,21 +48,16 @@ class DistributedMuon final : public UpdateComm {
 
   void sum(const Tensor& t) override { weights_.all_reduce("update sums", t); }
   void max(const Tensor& t) override { weights_.all_reduce("update maxima", t, ReduceOp::kMax); }
-  std::vector<Keeps> plan(std::vector<MatrixTask> tasks) override;
+  std::vector<StatePlacement> plan(std::vector<MatrixTask> tasks) override;
   size_t scratch_bytes(Memory memory) const override;
   void run(MatrixWork& work, Arena& scratch, Stream& stream) override;
-
-  // Seconds that the host waited for the communication of each round of the last step.
-  const std::vector<double>& waits_s() const { return waits_s_; }
-  // Ratio of the largest owner's cost to the mean cost.
-  double imbalance() const { return imbalance_; }
 
  private:
   struct Task {
     MatrixTask given;
     int replica = -1, rank = -1;            // the owner's place; -1 if no rank here has elements
     std::vector<std::vector<Rect>> shards;  // shards of each rank of the weights group
-    std::vector<bool> is_counted;           // per rank: true if it has elements that no earlier rank has
+    std::vector<bool> is_added;             // per rank: true if it has elements that no earlier rank has
   };
   // The tasks of one round, indexed by owner (replica * ranks + rank); -1 if the owner has none.
   struct Round {
@@ -93,8 +88,6 @@ class DistributedMuon final : public UpdateComm {
   std::vector<Round> rounds_;
   std::vector<std::string> names_;  // names of the rounds' collectives, three per round
   int64_t largest_shard_ = 0, largest_matrix_ = 0;
-  double imbalance_ = 1;
-  std::vector<double> waits_s_;
 };
 
 }  // namespace ingot

@@ -65,8 +65,8 @@ void FsdpStore::wait_gather(size_t i) {
 // block may be skipped.
 void FsdpStore::prefetch(int unit) {
   const int step = unit > state_.prefetched ? 1 : -1;
-  const bool goes_on = unit != state_.prefetched && std::abs(unit - state_.prefetched) <= 2;
-  const int first = goes_on ? state_.prefetched + step : unit, end = unit + 2 * step;
+  const bool continues = unit != state_.prefetched && std::abs(unit - state_.prefetched) <= 2;
+  const int first = continues ? state_.prefetched + step : unit, end = unit + 2 * step;
   state_.prefetched = unit;
   for (int u = first; u != end; u += step)
     if (u >= 0 && u < held().units() &&

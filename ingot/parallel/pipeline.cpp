@@ -101,10 +101,10 @@ const MicroBatch& Pipeline::batch(const ExecutorStep& step, int64_t micro) {
   while (std::ssize(read_) <= micro - first) {
     MicroBatch kept = memory_.batches[read_.size() + static_cast<size_t>(first)];
     const MicroBatch from = feed_.send(step.next(), step.stream);
-    kept.first_rows = from.documents() > 0 ? kept.first_rows.rows(0, from.documents()) : Tensor{};
+    kept.cu_seqlens = from.documents() > 0 ? kept.cu_seqlens.rows(0, from.documents()) : Tensor{};
     if (!from.doc_start) kept.doc_start = {};
     for (const auto field :
-         {&MicroBatch::tokens, &MicroBatch::targets, &MicroBatch::doc_start, &MicroBatch::first_rows})
+         {&MicroBatch::tokens, &MicroBatch::targets, &MicroBatch::doc_start, &MicroBatch::cu_seqlens})
       if (from.*field) copy(kept.*field, from.*field, step.stream);
     read_.push_back(kept);
   }
@@ -115,7 +115,7 @@ MicroPass Pipeline::pass(const ExecutorStep& step, const PipelineOp& op) {
   const int64_t graph = op.micro * config_.shape.chunks + op.chunk;
   return {.micro = op.micro,
           .is_first = op.micro == std::max<int64_t>(0, step.only),
-          .documents = memory_.batches.front().first_rows ? batch(step, op.micro).documents() : 0,
+          .documents = memory_.batches.front().cu_seqlens ? batch(step, op.micro).documents() : 0,
           .graph = 2 * graph + (op.kind == Kind::kBackward ? 1 : 0)};
 }
 
@@ -167,17 +167,17 @@ LossSums Pipeline::forward_pass(const PipelineOp& op, const ExecutorStep& step) 
     sums = model_.forward(ctx, micro, own.saved, step.grad_scale, op.micro == 0 ? step.checked_tokens : 0);
     if (step.after_forward) step.after_forward(own.saved, micro, sums);
   });
-  bring_back(own.saved.in_training.sums, op.chunk, step.results, step.stream);
+  copy_to_host(own.saved.in_training.sums, op.chunk, step.results, step.stream);
   return sums;
 }
 
 // On a device the last stage has the losses there.
-void Pipeline::bring_back(const Tensor& sums, int chunk, StepResults* results, Stream& stream) {
+void Pipeline::copy_to_host(const Tensor& sums, int chunk, StepResults* results, Stream& stream) {
   if (!is_last(stage(chunk))) return;
   if (results)
     results->add(sums, stream);
   else
-    feed_.bring_back(sums, stream);
+    feed_.copy_to_host(sums, stream);
 }
 
 void Pipeline::backward_pass(const PipelineOp& op, const ExecutorStep& step) {
@@ -304,7 +304,7 @@ LossSums Pipeline::forward(LayerContext& ctx, const Batch& batch) {
     own.activation.wait();
     if (stage(chunk) > 0) messages.receive(messages.name(), own.saved.in_evaluation.input, activations_.from);
     sums.add(model_.forward(ctx, micro, own.saved, 0));
-    bring_back(own.saved.in_evaluation.sums, chunk, nullptr, ctx.stream);
+    copy_to_host(own.saved.in_evaluation.sums, chunk, nullptr, ctx.stream);
     if (!is_last(stage(chunk))) own.activation = send(activations_, own.saved.in_evaluation.x);
   }
   ++evaluated_;

@@ -6,12 +6,14 @@
 // from other stages are received while the rank computes, one message of each kind ahead, into separate
 // memory.
 //
-// On a CUDA device the host submits all of a step and waits for nothing: messages are in the order of the
-// stream and of NCCL's links between neighbours (comm/device_group.h). They go through the host, which then
-// waits for each, where ranks share a device or NCCL is missing, and in a step in which the host may wait for
-// the whole device: the first, whose products and kernels take memory, one with a new number of documents,
-// for which attention chooses kernels, and one that checks or looks at activations. Such a wait would not end
-// while a message is awaited that depends on what this rank has not submitted yet.
+// On a CUDA device the host submits all of a step without waiting; the stream and NCCL's links between
+// neighbours (comm/device_group.h) keep the messages in order. Messages go through the host, which then waits
+// for each of them, in two cases:
+//   - ranks share a device, or NCCL is missing;
+//   - the host may wait for the whole device in this step: in the first step, which allocates memory for
+//     products and kernels; if attention must choose kernels for a new number of documents; and if the step
+//     checks or reads activations. With NCCL this wait would deadlock, if a pending receive depends on work
+//     that this rank has not submitted yet.
 //
 // With has_graphs each pass of a step is a CUDA graph, which holds the collectives of its layers and
 // gradients, but no message between stages. They are captured in a step whose messages go through the host,
@@ -73,17 +75,17 @@ class Pipeline final : public Executor {
     Communicator& group(bool is_direct) const { return !direct ? *host : is_direct ? *direct : *staged; }
 
     int from = 0, to = 0;
-    Tensor memory = {};                // (elements) of the largest message that comes
+    Tensor memory = {};                // (elements) room for the largest message
     std::vector<Shape> of_chunk = {};  // the message for each chunk of this rank
     std::vector<Shape> shapes = {};    // of this step's messages, in order
-    size_t posted = 0;                 // of those
-    Tensor message = {};               // the one that was posted last, in the memory
+    size_t posted = 0;                 // number of these whose receive was started
+    Tensor message = {};               // the one whose receive was started last; a view of `memory`
     Pending pending = {};
   };
   Link make_link(PipelineOp::Kind kind, std::string name, Stream& stream);
   struct Memory {
     std::vector<std::vector<Slot>> slots;  // per chunk
-    std::vector<MicroBatch> batches;       // copies, per micro-batch of a step; first_rows may be longer
+    std::vector<MicroBatch> batches;       // copies, per micro-batch of a step; cu_seqlens may be longer
     Tensor activation, gradient;           // messages that are received
   };
   Memory make_memory(Arena& arena) const;
@@ -113,7 +115,7 @@ class Pipeline final : public Executor {
   void post(Link& link);
   void take(Link& link, const Tensor& t, Stream& stream);
   Pending send(const Link& link, const Tensor& t);
-  void bring_back(const Tensor& sums, int chunk, StepResults* results, Stream& stream);
+  void copy_to_host(const Tensor& sums, int chunk, StepResults* results, Stream& stream);
   LossSums perform(const PipelineOp& op, const ExecutorStep& step);
   LossSums forward_pass(const PipelineOp& op, const ExecutorStep& step);
   void backward_pass(const PipelineOp& op, const ExecutorStep& step);

@@ -83,7 +83,7 @@ Pipeline::Memory Pipeline::make_memory(Arena& arena) const {
     MicroBatch& batch = memory.batches.emplace_back();
     for (Tensor* t : {&batch.tokens, &batch.targets, &batch.doc_start}) *t = arena.alloc(DType::i32, shape);
     if (feed_.is_on_device() && config_.batch.document_mask)
-      batch.first_rows = arena.alloc(DType::i32, {DeviceFeed::most_first_rows(config_.batch)});
+      batch.cu_seqlens = arena.alloc(DType::i32, {DeviceFeed::max_cu_seqlens(config_.batch)});
   }
   const int64_t largest = model_.largest_message(shape[0], shape[1]);
   memory.activation = arena.alloc(model_.compute(), {largest});

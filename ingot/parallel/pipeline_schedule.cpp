@@ -89,11 +89,6 @@ void PipelineShape::validate() const {
          ranks, micros, std::max<int64_t>(1, (micros + ranks / 2) / ranks) * ranks);
 }
 
-int64_t PipelineShape::in_flight(int rank) const {
-  const int64_t passes = micros * chunks;
-  return std::min(passes, warm_up(*this, rank) + 1);
-}
-
 double PipelineShape::bubble() const {
   return static_cast<double>(ranks - 1) / static_cast<double>(chunks * micros + ranks - 1);
 }

@@ -31,8 +31,6 @@ struct PipelineShape {
 
   // Throws a kUsage error that names the key, the rule and the nearest valid value.
   void validate() const;
-  // The most micro-batches (interleaved: chunks of micro-batches) whose activations rank r holds at once.
-  int64_t in_flight(int rank) const;
   // Fraction of a step in which a rank idles, if stages cost the same and messages cost nothing.
   double bubble() const;
 };

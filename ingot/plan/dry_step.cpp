@@ -116,14 +116,14 @@ void tell_others(const RunConfig& config, const MeshShape& shape, int rank, cons
 
 StepRecord measure_step(const RunConfig& config, const MeshShape& shape, int rank, double time_s,
                         const KnownToRanks& known) {
-  constexpr size_t kLeastSteps = 3, kMostSteps = 200;
+  constexpr size_t kLeastSteps = 3, kMaxSteps = 200;
   RecordedTrainer trainer(without_check(config), shape, rank, Backing::kMemory, known);
   trainer.step();
   // The first fifth warms up caches, threads and the clock of the processor.
   for (double spent_s = 0; spent_s < time_s / 5;) spent_s += trainer.step().step_s;
   std::vector<StepRecord> records;
   for (double spent_s = 0;
-       records.size() < kLeastSteps || (spent_s < time_s && records.size() < kMostSteps);) {
+       records.size() < kLeastSteps || (spent_s < time_s && records.size() < kMaxSteps);) {
     records.push_back(trainer.step());
     spent_s += records.back().step_s;
   }

@@ -84,7 +84,7 @@ std::vector<RankMemory> plan_rank_memory(const RunConfig& config) {
 
 namespace {
 
-constexpr int kMostProcesses = 8;  // processes that measure at the same time
+constexpr int kMaxProcesses = 8;  // processes that measure at the same time
 
 // Says whether the memory fits and, if not, what would.
 void compare_memory(const PlanTarget& target, Plan& plan) {
@@ -254,12 +254,12 @@ Plan make_plan(const RunConfig& given, const PlanTarget& target, const std::vect
   plan.parameters = model.parameters();
   plan.flops_per_token = model.flops_per_token();
   plan.model = model_parts(model);
-  if (config.parallel.ranks() > 1 && config.parallel.ranks() <= kMostCoveredRanks) check_coverage(config);
+  if (config.parallel.ranks() > 1 && config.parallel.ranks() <= kMaxCoveredRanks) check_coverage(config);
   plan_memory_of_ranks(target, plan);
 
   const int ranks = static_cast<int>(config.parallel.ranks());
   const Sharing sharing{.threads = std::max(1, target.threads / ranks),
-                        .ranks = std::min(ranks, kMostProcesses)};
+                        .ranks = std::min(ranks, kMaxProcesses)};
   const std::vector<double> unit_costs = unit_costs_of(config, target, sharing);
   const JobRecord job = record_job(config, unit_costs);
   const std::vector<std::unique_ptr<OpCosts>> costs = costs_of(config, target, job, sharing, unit_costs);

@@ -11,7 +11,7 @@ namespace ingot {
 namespace {
 
 constexpr double kWidth = 960, kLeft = 90, kRight = 20, kBar = 22, kGap = 8, kTop = 44;
-constexpr size_t kMostRows = 16;       // ranks shown in each half
+constexpr size_t kMaxRows = 16;        // ranks shown in each half
 constexpr double kNarrow = 0.01;       // of the width: neighbours that are narrower are drawn as one bar
 constexpr double kInvisible = 0.0001;  // of the width: nothing is drawn for what is narrower
 constexpr std::array<const char*, 8> kColors{"#4477aa", "#ee6677", "#228833", "#ccbb44",
@@ -85,7 +85,7 @@ void draw_memory(const Plan& plan, const PlanTarget& target, Picture& picture) {
     largest = std::max(largest, static_cast<double>(rank.peak_bytes));
   picture.title(fmt::format("memory by arena; the width is {}", format_bytes(largest)));
   const bool is_device = plan.config.train.device == Device::kCuda;
-  for (size_t r = 0; r < std::min(kMostRows, plan.memory.size()); ++r) {
+  for (size_t r = 0; r < std::min(kMaxRows, plan.memory.size()); ++r) {
     const RankMemory& rank = plan.memory[r];
     picture.label(rank.ranks.size() > 1 ? fmt::format("{} ranks", rank.ranks.size())
                                         : fmt::format("rank {}", rank.ranks[0]));
@@ -144,7 +144,7 @@ void draw_timelines(const Plan& plan, Picture& picture) {
                                 : fmt::format("{:.2f} ms", 1e3 * plan.schedule.step_s)));
   size_t shown = 0;
   for (const RankTimeline& timeline : plan.schedule.timelines) {
-    if (shown++ == kMostRows) break;
+    if (shown++ == kMaxRows) break;
     const RankProgram& program = *plan.programs.programs[static_cast<size_t>(timeline.rank)];
     picture.label(fmt::format("rank {}", timeline.rank));
     const double step_s = plan.schedule.step_s;

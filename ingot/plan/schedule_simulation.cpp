@@ -88,12 +88,12 @@ std::string ScheduleRun::missing(const Started& op) {
 }
 
 void ScheduleRun::check_done() {
-  constexpr int kMost = 16;
+  constexpr int kMax = 16;
   int count = 0;
   std::string waiting;
   for (int r = 0; r < static_cast<int>(ranks_.size()); ++r) {
     const RankState& state = at(r);
-    if (state.next == state.program->ops.size() || ++count > kMost) continue;
+    if (state.next == state.program->ops.size() || ++count > kMax) continue;
     const ProgramOp& wait = state.program->ops[state.next];
     const ProgramIndex::Operation& named =
         state.index->operations[static_cast<size_t>(state.index->operation_of[wait.ticket])];
@@ -101,7 +101,7 @@ void ScheduleRun::check_done() {
                            state.program->names[static_cast<size_t>(named.name)],
                            missing(operation(state.operation_of[wait.ticket])));
   }
-  if (count > kMost) waiting += fmt::format("; and {} more ranks", count - kMost);
+  if (count > kMax) waiting += fmt::format("; and {} more ranks", count - kMax);
   INGOT_CHECK(waiting.empty(), "schedule: ranks wait for each other{}", waiting);
   for (const Started& op : started_)
     INGOT_CHECK(op.end_s >= 0, "schedule: {} '{}' of rank {} never begins, {}", kind_name(op.kind),
@@ -135,15 +135,6 @@ double ScheduleOutcome::exposed() const {
   double exposed_s = 0;
   for (const RankOutcome& rank : ranks) exposed_s += rank.exposed_s;
   return step_s > 0 ? exposed_s / (step_s * static_cast<double>(ranks.size())) : 0;
-}
-
-double ScheduleOutcome::hidden() const {
-  double ran_s = 0, hidden_s = 0;
-  for (const KindOutcome& kind : kinds) {
-    ran_s += kind.ran_s;
-    hidden_s += kind.hidden_s();
-  }
-  return ran_s > 0 ? hidden_s / ran_s : 1;
 }
 
 ScheduleOutcome simulate_schedule(const RankPrograms& job, const Hardware& hardware,

@@ -44,7 +44,6 @@ struct KindOutcome {
   uint64_t bytes = 0;      // of the larger tensor, per operation
   double ran_s = 0;        // per rank, from its begin to its end
   double exposed_s = 0;    // of ran_s: ranks waited
-  double hidden_s() const { return ran_s - exposed_s; }
 };
 
 struct TimelineSpan {
@@ -67,7 +66,6 @@ struct ScheduleOutcome {
 
   double bubble() const;   // mean over the ranks of idle_s / step_s
   double exposed() const;  // mean over the ranks of exposed_s / step_s
-  double hidden() const;  // fraction of the operations' time in which ranks did not wait; 1 if there are none
 };
 
 struct ScheduleOptions {

@@ -21,7 +21,7 @@ bool GuardedStep::make(bool may_abandon) {
   const size_t depth = is_judged_first ? 0 : services_.trainer.depth(order.inputs);
   if (depth == 0 && !drain()) return false;
   order.is_asynchronous = depth > 0;
-  order.is_told_to_end = may_abandon ? &setup_.is_interrupted : nullptr;
+  order.is_stop_requested = may_abandon ? &setup_.is_interrupted : nullptr;
   begin_time_limit(order.micros);
   services_.log.begin_step(services_.trainer.trace());
   services_.trainer.submit(services_.loader, order);
@@ -134,8 +134,8 @@ bool GuardedStep::is_sound(bool is_saving) {
   const std::optional<std::string> found = watch_.look(is_saving);
   if (!found) return true;
   const int64_t step = services_.steps_done();
-  constexpr int kMost = 3;
-  if (++corruptions_ > kMost)
+  constexpr int kMax = 3;
+  if (++corruptions_ > kMax)
     fail(ErrorKind::kNumerics,
          "step {}: {}, for the {}th time: the memory or the processor of that machine is faulty; go on "
          "without it",
@@ -152,11 +152,11 @@ bool GuardedStep::is_sound(bool is_saving) {
 // Computes the gradients of a step again until two results agree, and returns the result of the last time.
 StepResult GuardedStep::verified(const StepResult& first, const RunPosition& at) {
   StepOrder order = first.step.order;
-  order.is_told_to_end = nullptr;
+  order.is_stop_requested = nullptr;
   StepResult result = first;
   std::string difference;
-  constexpr int kMost = 4;
-  for (int time = 2; time <= kMost; ++time) {
+  constexpr int kMax = 4;
+  for (int time = 2; time <= kMax; ++time) {
     watch_.keep_gradients(result.loss);
     services_.trainer.discard();
     services_.loader.seek(first.step.first_sample);

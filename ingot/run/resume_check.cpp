@@ -40,11 +40,11 @@ RunConfig resolved(RunConfig config, int64_t vocab) {
 }
 
 std::string one_line(std::string text) {
-  constexpr size_t kMost = 200;
+  constexpr size_t kMax = 200;
   while (text.starts_with('\n')) text.erase(0, 1);
   while (text.ends_with('\n')) text.pop_back();
   std::ranges::replace(text, '\n', ' ');
-  if (text.size() > kMost) text = text.substr(0, kMost) + " ...";
+  if (text.size() > kMax) text = text.substr(0, kMax) + " ...";
   return text;
 }
 
@@ -112,8 +112,10 @@ std::vector<ResumeChange> resume_changes(const RunConfig& before, const RunConfi
 }
 
 ResumeCheck::ResumeCheck(const fs::path& checkpoint, const std::optional<fs::path>& run_config,
-                         const RunConfig& now, OtherText other_text)
-    : checkpoint_(checkpoint), before_(read_config(checkpoint / "config.toml")), other_text_(other_text) {
+                         const RunConfig& now, DataMismatch data_mismatch)
+    : checkpoint_(checkpoint),
+      before_(read_config(checkpoint / "config.toml")),
+      data_mismatch_(data_mismatch) {
   add_layout(before_, run_config, now);
   vocab_ = before_.model.vocab;
   changes_ = resume_changes(before_, now);
@@ -145,7 +147,7 @@ void ResumeCheck::settle_text(const RunConfig& now) {
   if (tokenizer != changes_.end() && is_same_tokenizer(now.data, checkpoint_ / "tokenizer.json"))
     tokenizer->what = kFree;
   const std::string keys = list(kText);
-  if (!keys.empty() && other_text_ == OtherText::kRefused)
+  if (!keys.empty() && data_mismatch_ == DataMismatch::kRefused)
     fail(ErrorKind::kUsage,
          "{}: these keys change which text comes next, so that the run would not go on where it stopped: {}; "
          "leave "
@@ -191,7 +193,7 @@ void ResumeCheck::require_text(const TextHashes& before, const TextHashes& now) 
   };
   compare("data.train", before.train, now.train);
   if (before.val && now.val) compare("data.val", *before.val, *now.val);
-  if (what.empty() || other_text_ == OtherText::kAccepted) return;
+  if (what.empty() || data_mismatch_ == DataMismatch::kAccepted) return;
   const std::string keys = list(kSource);
   fail(ErrorKind::kUsage,
        "{}: the text is not the one that the run was trained and evaluated on: {}{}{}; give the same text, "

@@ -26,7 +26,7 @@ struct ResumeChange {
 std::vector<ResumeChange> resume_changes(const RunConfig& before, const RunConfig& now);
 
 // Permission to continue a run on a text other than the one it began with.
-enum class OtherText { kRefused, kAccepted };
+enum class DataMismatch { kRefused, kAccepted };
 
 // Hashes of the tokens of a run's streams (TokenSource::content_hash); older checkpoints have no val.
 struct TextHashes {
@@ -40,7 +40,7 @@ class ResumeCheck {
   // are compared with run_config, if it is given and readable. Throws a kUsage error that names every key
   // with its old and new value, for a change of the model or a change of the text that is not accepted.
   ResumeCheck(const std::filesystem::path& checkpoint, const std::optional<std::filesystem::path>& run_config,
-              const RunConfig& now, OtherText other_text);
+              const RunConfig& now, DataMismatch data_mismatch);
 
   const RunConfig& before() const { return before_; }  // the checkpoint's configuration
   const std::vector<ResumeChange>& changes() const { return changes_; }
@@ -67,7 +67,7 @@ class ResumeCheck {
 
   std::filesystem::path checkpoint_;
   RunConfig before_;
-  OtherText other_text_;
+  DataMismatch data_mismatch_;
   int64_t vocab_ = 0;  // vocabulary size of the checkpoint's model
   bool keeps_tokenizer_ = true;
   std::vector<ResumeChange> changes_;

@@ -73,7 +73,7 @@ CheckpointEval evaluate_checkpoint(const std::filesystem::path& checkpoint, cons
   const EvalWalk walk{.max_tokens = options.max_tokens,
                       .shape = shape,
                       .data_shard = {.ranks = 1, .rank = 0, .batch_size = B, .global_batch = B},
-                      .goes_on = options.goes_on};
+                      .should_continue = options.should_continue};
   const EvalResult result = evaluate(executor, ctx, text, walk, *self_communicator());
   if (!std::isfinite(result.loss))
     fail(ErrorKind::kNumerics,

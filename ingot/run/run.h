@@ -45,7 +45,7 @@ struct TrainOutcome {
 // each with its own folder and its mesh; interrupting one rank interrupts all.
 TrainOutcome run_training(const RunConfig& config, RunFolder& folder, bool is_resume, Console& console,
                           const std::atomic<bool>& is_interrupted, Mesh& mesh,
-                          OtherText other_text = OtherText::kRefused);
+                          DataMismatch data_mismatch = DataMismatch::kRefused);
 
 // A checkpoint is a folder that Ingot or Hugging Face transformers wrote, a run's folder (its newest good
 // checkpoint), or its checkpoints/.
@@ -55,7 +55,7 @@ struct EvalOptions {
   ServedOptions model = {};  // on the CPU; 8-bit codes are widened to the compute dtype
   int64_t batch_size = 8;    // windows per batch
   int64_t max_tokens = 0;    // 0: all
-  EvalProgress goes_on = {};
+  EvalProgress should_continue = {};
 };
 struct CheckpointEval {
   EvalResult result;

@@ -54,7 +54,7 @@ std::optional<RunEval> RunEvaluator::measure() {
         setup_.console, setup_.world, [this] { return setup_.is_interrupted.load(); },
         [this] { return seconds_since(progress_.start); });
   };
-  const EvalProgress goes_on = [&](int64_t tokens, int64_t all) {
+  const EvalProgress should_continue = [&](int64_t tokens, int64_t all) {
     services_.beat();
     return watch->go_on(tokens, all);
   };
@@ -63,12 +63,12 @@ std::optional<RunEval> RunEvaluator::measure() {
     return services_.trainer.evaluate(text, max_tokens, progress);
   };
   begin();
-  RunEval eval = evaluate_run(setup_.data, eval_tokens(), evaluate_stream, goes_on);
+  RunEval eval = evaluate_run(setup_.data, eval_tokens(), evaluate_stream, should_continue);
   if (!eval.result.is_complete) return std::nullopt;
   if (setup_.tasks.is_empty() || !std::isfinite(eval.result.loss))
     return eval;  // broken weights answer nothing
   begin();
-  eval.tasks = setup_.tasks.score(services_.trainer, goes_on);
+  eval.tasks = setup_.tasks.score(services_.trainer, should_continue);
   return eval.tasks.empty() ? std::nullopt : std::optional(std::move(eval));
 }
 

@@ -6,7 +6,7 @@
 
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
-#include "ingot/run/record/start_debris.h"
+#include "ingot/run/record/stale_files.h"
 #include "ingot/run/run_start.h"
 
 namespace ingot {
@@ -56,7 +56,7 @@ void complete_side_files(Tokenizer& tokenizer, const std::filesystem::path& fold
 
 // Only rank 0's list includes changes of the layout, because only rank 0 reads the run's config.toml.
 ResumePoint find_resume_point(CheckpointStore& store, const RunConfig& given, const RunFolder& folder,
-                              Console& console, Communicator& world, OtherText other_text) {
+                              Console& console, Communicator& world, DataMismatch data_mismatch) {
   const auto found = newest_healthy(store, console, world);
   if (!found && !store.list().empty())
     fail(ErrorKind::kData,
@@ -66,12 +66,12 @@ ResumePoint find_resume_point(CheckpointStore& store, const RunConfig& given, co
          store.folder().string());
   if (!found)
     fail(ErrorKind::kUsage, "{}: there is no healthy checkpoint to resume; {}", store.folder().string(),
-         is_start_debris(folder.run())
+         has_only_stale_files(folder.run())
              ? "the run ended before its first step: start it again without --resume, into the same folder"
              : "start again into a new folder");
   std::optional<std::filesystem::path> run_config;
   if (world.rank() == 0) run_config = folder.config();
-  return {.checkpoint = *found, .changes = ResumeCheck(found->path, run_config, given, other_text)};
+  return {.checkpoint = *found, .changes = ResumeCheck(found->path, run_config, given, data_mismatch)};
 }
 
 std::optional<RunSetup> load_run(RunConfig config, std::optional<ResumePoint> resumed, RunFolder& folder,

@@ -43,7 +43,7 @@ struct RunSetup {
 // Finds the newest healthy checkpoint and compares the configuration with its own. Throws a kUsage error if
 // there is none, or if it does not fit the configuration.
 ResumePoint find_resume_point(CheckpointStore& store, const RunConfig& given, const RunFolder& folder,
-                              Console& console, Communicator& world, OtherText other_text);
+                              Console& console, Communicator& world, DataMismatch data_mismatch);
 
 // Completes the tokenizer's side files from the folder of the checkpoint that a run resumes, or of the model
 // that it starts from, if the tokenizer is the one in that folder.

@@ -72,7 +72,7 @@ class Session {
 
  private:
   void begin();
-  void say_hello();
+  void log_start();
   void name_replaced_products();
   TrainOutcome finish(TrainOutcome::Status status);
   std::optional<TrainOutcome::Status> reason_to_end();
@@ -97,7 +97,7 @@ class Session {
   bool is_any_saving_ = false;  // true if some rank still writes its part of a checkpoint
 };
 
-void Session::say_hello() {
+void Session::log_start() {
   Console& console = setup_.console;
   const RunConfig& config = setup_.config;
   const Layout& layout = services_.trainer.layout();
@@ -280,7 +280,7 @@ void Session::begin() {
   services_.log.write_config(setup_.config);
   services_.beat();
   write_summary("running");
-  say_hello();
+  log_start();
   reporter_.report_arenas();
   progress_.training_start = RunClock::now();
   const bool needs_first_checkpoint =
@@ -364,15 +364,15 @@ TrainOutcome run_session(const RunSetup& setup, RunServices& services) {
 }  // namespace
 
 TrainOutcome run_training(const RunConfig& config, RunFolder& folder, bool is_resume, Console& console,
-                          const std::atomic<bool>& is_interrupted, Mesh& mesh, OtherText other_text) {
+                          const std::atomic<bool>& is_interrupted, Mesh& mesh, DataMismatch data_mismatch) {
   use_threads(config.train);
   if (const std::string warning = thread_warning(thread_use()); !warning.empty()) console.warning(warning);
   for (const std::string& setting : idle_settings(config)) console.warning(setting);
-  if (!is_resume && folder.is_lead()) folder.write_config(config);  // first, for is_start_debris()
+  if (!is_resume && folder.is_lead()) folder.write_config(config);  // first, for has_only_stale_files()
   console.open_log(folder.log());
   CheckpointStore store(folder.checkpoints());
   std::optional<ResumePoint> resumed;
-  if (is_resume) resumed = find_resume_point(store, config, folder, console, *mesh.world, other_text);
+  if (is_resume) resumed = find_resume_point(store, config, folder, console, *mesh.world, data_mismatch);
   const std::optional<RunSetup> setup =
       load_run(config, std::move(resumed), folder, console, is_interrupted, *mesh.world);
   if (!setup) return {.status = TrainOutcome::Status::kNotBegun};

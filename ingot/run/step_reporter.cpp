@@ -65,7 +65,7 @@ void StepReporter::report(const StepResult& result, const StepLine& line) {
   if (is_logged) numbers.emplace_back("rss_bytes", static_cast<int64_t>(rss_bytes()));
   log_.write(step, numbers, is_logged);
   if (is_logged) log_.write_fp8(step, trainer_.state().fp8);
-  if (const auto trouble = log_.take_trouble())
+  if (const auto trouble = log_.take_error())
     setup_.console.warning(fmt::format("{}; its lines wait in memory", *trouble));
 }
 

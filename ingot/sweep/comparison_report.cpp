@@ -18,7 +18,7 @@ namespace {
 using Table = std::vector<std::vector<std::string>>;  // the first row has the columns' names
 
 constexpr int kColumns = 72, kRows = 14;
-constexpr size_t kWidestCell = 48, kMostCurves = 5;  // render_text has five marks
+constexpr size_t kWidestCell = 48, kMaxCurves = 5;  // render_text has five marks
 
 // The name of a group in tables: "1" for the first.
 std::string number_of(size_t group) { return std::to_string(group + 1); }
@@ -154,7 +154,7 @@ std::string curves_text(const Comparison& comparison) {
   constexpr std::string_view kMarks = "*o+x#";
   LinePlot plot{.title = "Training loss, smoothed", .x_label = "tokens"};
   std::string legend;
-  const size_t shown = std::min(comparison.groups.size(), kMostCurves);
+  const size_t shown = std::min(comparison.groups.size(), kMaxCurves);
   for (size_t g = 0; g < shown; ++g) {
     plot.series.push_back(smooth_series(comparison.runs[comparison.groups[g].runs[0]].train));
     legend += fmt::format("{} {}: {}\n", kMarks[g], number_of(g), visible_line(comparison.groups[g].name));

@@ -11,7 +11,7 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kFewestSteps = 20, kMostSteps = 1'000'000;
+constexpr int64_t kFewestSteps = 20, kMaxSteps = 1'000'000;
 
 // Returns the losses, limited to twice the first one. A higher loss only shows that training has failed, and
 // would dominate its neighbours.
@@ -38,8 +38,8 @@ void LrRangeSpec::validate() const {
     fail(ErrorKind::kUsage, "--from must be a rate above 0, got {}", from);
   if (!(std::isfinite(to) && to >= 10 * from))
     fail(ErrorKind::kUsage, "--to must be at least ten times --from = {}, got {}", from, to);
-  if (steps < kFewestSteps || steps > kMostSteps)
-    fail(ErrorKind::kUsage, "--steps must lie in {} .. {}, got {}", kFewestSteps, kMostSteps, steps);
+  if (steps < kFewestSteps || steps > kMaxSteps)
+    fail(ErrorKind::kUsage, "--steps must lie in {} .. {}, got {}", kFewestSteps, kMaxSteps, steps);
 }
 
 double LrRangeSpec::rate(int64_t step) const {

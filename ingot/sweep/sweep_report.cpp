@@ -12,7 +12,7 @@
 namespace ingot {
 namespace {
 
-constexpr size_t kMostLines = 6;
+constexpr size_t kMaxLines = 6;
 
 std::string values_text(const SweepSpec& spec, const std::vector<std::string>& values, size_t without) {
   std::string text;
@@ -142,9 +142,9 @@ std::vector<LinePlot> sweep_plots(const SweepSpec& spec, const SweepResult& resu
     std::ranges::stable_sort(ranked, {}, [](const auto& line) { return line.first; });
     LinePlot plot{
         .title = "Validation loss over " + vary.key, .x_label = vary.key, .y_label = "nats per token"};
-    if (ranked.size() > kMostLines)
-      plot.title += fmt::format(" (the best {} of {} lines)", kMostLines, ranked.size());
-    ranked.resize(std::min(ranked.size(), kMostLines));
+    if (ranked.size() > kMaxLines)
+      plot.title += fmt::format(" (the best {} of {} lines)", kMaxLines, ranked.size());
+    ranked.resize(std::min(ranked.size(), kMaxLines));
     for (auto& [lowest, series] : ranked) plot.series.push_back(std::move(series));
     plot.is_log_x = vary.spans_factors();
     if (!vary.numbers()) plot.x_names = vary.values;

@@ -14,7 +14,7 @@
 namespace ingot {
 namespace {
 
-constexpr size_t kMostRuns = 10000;
+constexpr size_t kMaxRuns = 10000;
 
 // Keys that the sweep sets by itself, and what the user should do instead.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kOwnKeys = {
@@ -86,8 +86,8 @@ std::vector<SweepRun> sweep_runs(const SweepSpec& spec) {
   size_t settings = 1;
   for (const Vary& vary : spec.vary) {
     settings *= vary.values.size();
-    if (settings * static_cast<size_t>(spec.seeds) > kMostRuns)
-      fail(ErrorKind::kUsage, "the sweep has more than {} runs; vary fewer keys or values", kMostRuns);
+    if (settings * static_cast<size_t>(spec.seeds) > kMaxRuns)
+      fail(ErrorKind::kUsage, "the sweep has more than {} runs; vary fewer keys or values", kMaxRuns);
   }
   std::vector<SweepRun> runs;
   for (int64_t seed = 0; seed < spec.seeds; ++seed)

@@ -14,7 +14,7 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kMostValues = 1000;
+constexpr int64_t kMaxValues = 1000;
 constexpr const char* kForms = "KEY=a,b,c, KEY=lo..hi:log:n or KEY=lo..hi:linear:n";
 
 std::optional<double> parse_number(std::string_view text) {
@@ -68,8 +68,8 @@ std::vector<std::string> range_values(const ConfigKey& key, std::string_view ran
   const auto count = parse_number(range.substr(second_colon + 1));
   if (!low || !high) refuse("the ends of a range are numbers");
   if (*low >= *high) refuse("the range's low end must be below its high end");
-  if (!count || *count != std::floor(*count) || *count < 2 || *count > kMostValues)
-    refuse(fmt::format("the number of values is a whole number from 2 to {}", kMostValues));
+  if (!count || *count != std::floor(*count) || *count < 2 || *count > kMaxValues)
+    refuse(fmt::format("the number of values is a whole number from 2 to {}", kMaxValues));
   const std::vector<std::string> spacings = {"log", "linear"};
   if (std::ranges::find(spacings, spacing) == spacings.end())
     refuse(fmt::format("the spacing is log or linear, got \"{}\"{}", spacing,

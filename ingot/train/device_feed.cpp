@@ -9,7 +9,7 @@
 namespace ingot {
 namespace {
 
-// Returns how many documents of N tokens AttentionConfig::first_rows takes.
+// Returns how many documents of N tokens AttentionConfig::cu_seqlens takes.
 int64_t most_documents(int64_t N) { return N / kLeastDocumentTokens; }
 
 MicroBatch make_batch(Arena& arena, const BatchShape& shape) {
@@ -18,14 +18,14 @@ MicroBatch make_batch(Arena& arena, const BatchShape& shape) {
       .tokens = arena.alloc(DType::i32, bt), .targets = arena.alloc(DType::i32, bt), .doc_start = {}};
   if (shape.document_mask) {
     batch.doc_start = arena.alloc(DType::i32, bt);
-    batch.first_rows = arena.alloc(DType::i32, {DeviceFeed::most_first_rows(shape)});
+    batch.cu_seqlens = arena.alloc(DType::i32, {DeviceFeed::max_cu_seqlens(shape)});
   }
   return batch;
 }
 
 }  // namespace
 
-int64_t DeviceFeed::most_first_rows(const BatchShape& shape) {
+int64_t DeviceFeed::max_cu_seqlens(const BatchShape& shape) {
   return most_documents(shape.batch * shape.context) + 1;
 }
 
@@ -75,11 +75,11 @@ MicroBatch DeviceFeed::send(const Batch& batch, Stream& stream) {
   pass(buffers_->there.targets, slot.targets, batch.targets);
   pass(buffers_->there.doc_start, slot.doc_start, batch.doc_start);
   MicroBatch sent = buffers_->there;
-  sent.first_rows = send_first_rows(slot.first_rows, batch.doc_start, stream);
+  sent.cu_seqlens = send_cu_seqlens(slot.cu_seqlens, batch.doc_start, stream);
   return sent;
 }
 
-Tensor DeviceFeed::send_first_rows(const Tensor& slot, const Tensor& doc_start, Stream& stream) {
+Tensor DeviceFeed::send_cu_seqlens(const Tensor& slot, const Tensor& doc_start, Stream& stream) {
   if (!doc_start) return {};
   const int64_t N = doc_start.elements(), T = doc_start.dim(1), most = most_documents(N);
   const int32_t* starts = doc_start.as<int32_t>();
@@ -92,12 +92,12 @@ Tensor DeviceFeed::send_first_rows(const Tensor& slot, const Tensor& doc_start, 
   }
   while (documents_ < count) documents_ = std::min(most, std::max<int64_t>(1, 2 * documents_));
   std::fill(rows + count, rows + documents_ + 1, static_cast<int32_t>(N));
-  const Tensor there = buffers_->there.first_rows.rows(0, documents_ + 1);
+  const Tensor there = buffers_->there.cu_seqlens.rows(0, documents_ + 1);
   copy(there, slot.rows(0, documents_ + 1), stream);
   return there;
 }
 
-void DeviceFeed::bring_back(const Tensor& sums, Stream& stream) {
+void DeviceFeed::copy_to_host(const Tensor& sums, Stream& stream) {
   if (!is_on_device()) return;
   INGOT_CHECK(brought_ < buffers_->sums.size(), "DeviceFeed: {} micro-batches are in flight", brought_);
   copy(buffers_->sums[brought_++], sums, stream);

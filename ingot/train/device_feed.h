@@ -24,18 +24,18 @@ class DeviceFeed {
   void begin_step(size_t slot);
 
   // Returns the batch in the stream's memory, valid until the next call. The caller may reuse the
-  // loader's memory. Its first_rows, on a device, have room for a power of two of documents (or for as many
+  // loader's memory. Its cu_seqlens, on a device, have room for a power of two of documents (or for as many
   // as there may be), which never shrinks, so that few plans and graphs depend on it; empty if the batch has
   // too many documents.
   MicroBatch send(const Batch& batch, Stream& stream);
-  // Returns the most elements of first_rows.
-  static int64_t most_first_rows(const BatchShape& shape);
+  // Returns the most elements of cu_seqlens.
+  static int64_t max_cu_seqlens(const BatchShape& shape);
 
   // Memory for what a graph's dropout reads (ops/dropout.h). REQUIRES: is_on_device().
   const Tensor& dropout_place() const { return buffers_->place; }
 
   // Starts the copy of the last micro-batch's sums (Transformer::Saved) to the host.
-  void bring_back(const Tensor& sums, Stream& stream);
+  void copy_to_host(const Tensor& sums, Stream& stream);
   // Waits for the stream and returns the sums brought back since the last call, in order. Valid until the
   // next call.
   std::span<const LossSums> receive(Stream& stream);
@@ -52,7 +52,7 @@ class DeviceFeed {
     std::vector<Tensor> sums = {};         // pinned, one slot per micro-batch
   };
   // Sends the first rows of the documents through `slot`, and returns them on the device.
-  Tensor send_first_rows(const Tensor& slot, const Tensor& doc_start, Stream& stream);
+  Tensor send_cu_seqlens(const Tensor& slot, const Tensor& doc_start, Stream& stream);
   static void lay_out(Buffers& buffers, const BatchShape& shape, int64_t micros);
 
   Device device_;
@@ -61,7 +61,7 @@ class DeviceFeed {
   size_t micros_;
   size_t begin_ = 0, sent_ = 0;  // the first of the step's batches, and those that the stream may read
   size_t brought_ = 0;           // slots of sums in use
-  int64_t documents_ = 0;        // that first_rows have room for
+  int64_t documents_ = 0;        // that cu_seqlens have room for
 };
 
 }  // namespace ingot

@@ -20,11 +20,11 @@ EvalResult evaluate(Executor& executor, LayerContext& ctx, const TokenSource& te
   windows.end_at(wanted);
   const int64_t all_tokens = std::min(wanted * T, windows.targets());
   int64_t walked = 0;
-  bool goes_on = true;
-  while (const Batch* batch = goes_on ? windows.next() : nullptr) {
+  bool should_continue = true;
+  while (const Batch* batch = should_continue ? windows.next() : nullptr) {
     total.add(executor.forward(ctx, *batch));
     walked = std::min(walked + data_shard.ranks * data_shard.batch_size * T, all_tokens);
-    if (walk.goes_on) goes_on = walk.goes_on(walked, all_tokens);
+    if (walk.should_continue) should_continue = walk.should_continue(walked, all_tokens);
   }
   std::array<double, 3> all{total.loss, static_cast<double>(total.counted),
                             static_cast<double>(total.correct)};
@@ -35,7 +35,7 @@ EvalResult evaluate(Executor& executor, LayerContext& ctx, const TokenSource& te
                     .tokens = static_cast<int64_t>(all[1]),
                     .text_tokens = windows.targets(),
                     .bits_per_byte = 0,
-                    .is_complete = goes_on};
+                    .is_complete = should_continue};
   // The windows of all ranks follow each other, so that the predicted tokens are those behind the first one.
   if (const std::optional<int64_t> bytes = text.bytes_of(1, result.tokens); bytes.value_or(0) > 0)
     result.bits_per_byte = all[0] / std::numbers::ln2 / static_cast<double>(*bytes);

@@ -18,7 +18,8 @@ struct EvalResult {
   int64_t tokens = 0;        // predicted tokens
   int64_t text_tokens = 0;   // predicted tokens of the whole text
   double bits_per_byte = 0;  // bits per byte of the predicted tokens; 0 if their bytes are unknown
-  bool is_complete = true;   // false if goes_on ended the walk; the results then cover the tokens before that
+  bool is_complete =
+      true;  // false if should_continue ended the walk; the results then cover the tokens before that
 };
 
 // Called after every batch with the number of tokens processed so far and the total for the walk.
@@ -29,7 +30,7 @@ struct EvalWalk {
   int64_t max_tokens = 0;     // if > 0, stops after about this many (rounded up to whole global batches)
   BatchShape shape = {};      // Every batch of this rank has this shape.
   DataShard data_shard = {};  // each rank takes batch_size rows at a time
-  EvalProgress goes_on = {};
+  EvalProgress should_continue = {};
 };
 
 // Walks the text in consecutive windows of T tokens and predicts every token except the first once. All

@@ -22,8 +22,8 @@ struct Layout {
   DataShard data_shard;
   BatchShape batch_shape;          // Every micro-batch of this rank has this shape.
   std::unique_ptr<Stream> stream;  // without a device if the layout is for a memory plan
-  // The ranks of tp with the same kv-heads as this one, null if it has its own; the first and the last stage,
-  // null if they share no table.
+  // head_ranks: the ranks of tp with the same kv-heads as this one; null if no other has them. end_ranks: the
+  // first and the last stage; null if they share no table.
   std::unique_ptr<Communicator> head_ranks, end_ranks;
   // Groups of the mesh for tensors on a device; null otherwise, and where nothing uses them.
   std::unique_ptr<Communicator> tensor_group;                                // tp

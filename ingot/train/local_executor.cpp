@@ -51,7 +51,7 @@ bool LocalExecutor::run(const ExecutorStep& step) {
     if (step.results)
       step.results->add(saved_.in_training.sums, step.stream);
     else
-      feed_.bring_back(saved_.in_training.sums, step.stream);
+      feed_.copy_to_host(saved_.in_training.sums, step.stream);
   }
   return true;
 }
@@ -79,7 +79,7 @@ LossSums LocalExecutor::losses(Stream& stream) {
 
 LossSums LocalExecutor::forward(LayerContext& ctx, const Batch& batch) {
   sums_ = model_.forward(ctx, feed_.send(batch, ctx.stream), saved_, 0);
-  feed_.bring_back(saved_.in_evaluation.sums, ctx.stream);
+  feed_.copy_to_host(saved_.in_evaluation.sums, ctx.stream);
   return losses(ctx.stream);
 }
 

@@ -70,8 +70,8 @@ LossWatch::LossWatch(const RunConfig& config)
 
 bool LossWatch::Sustained::add(double gap, double limit) {
   const bool is_beyond = std::abs(gap) > limit;
-  const bool goes_on = is_beyond && checks > 0 && is_above == (gap > 0);
-  checks = goes_on ? checks + 1 : is_beyond ? 1 : 0;
+  const bool continues = is_beyond && checks > 0 && is_above == (gap > 0);
+  checks = continues ? checks + 1 : is_beyond ? 1 : 0;
   is_above = gap > 0;
   return checks >= kChecksInARow;
 }

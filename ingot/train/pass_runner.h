@@ -29,7 +29,7 @@ class Graph;
 struct MicroPass {
   int64_t micro = 0;
   bool is_first = false;        // of the step
-  int64_t documents = 0;        // elements of the micro-batch's first_rows
+  int64_t documents = 0;        // elements of the micro-batch's cu_seqlens
   int64_t graph = 0;            // passes that agree in this and in the two above run as the same graph
   bool can_be_captured = true;  // false: its messages go through the host
 };

@@ -45,8 +45,8 @@ void StepResults::add(const Tensor& sums, Stream& stream) {
   ++added_;
 }
 
-Tensor StepResults::judge(size_t slot, const Tensor& parts, double expected_tokens, double clip_limit,
-                          Stream& stream) {
+Tensor StepResults::check_step(size_t slot, const Tensor& parts, double expected_tokens, double clip_limit,
+                               Stream& stream) {
   [[maybe_unused]] Slot& own = slots_[slot];
   [[maybe_unused]] const Tensor sums = sums_.rows(0, added_);
   added_ = 0;

@@ -38,7 +38,8 @@ class StepResults {
   // Ends the current step and submits its check, in which all ranks take part. slot: its own among the steps
   // in flight (kStepSlots). parts: Optimizer::squares_on_device. Returns the factor (1) f32 of its update, in
   // device memory, which is the same on every rank.
-  Tensor judge(size_t slot, const Tensor& parts, double expected_tokens, double clip_limit, Stream& stream);
+  Tensor check_step(size_t slot, const Tensor& parts, double expected_tokens, double clip_limit,
+                    Stream& stream);
 
   struct Step {
     LossTotals sums = {};  // over all micro-batches of all ranks

@@ -34,7 +34,7 @@ std::vector<OptimParam> optimizer_params(TrainingStore& store, uint64_t seed, co
          .compute = shard.compute,
          .g = shard.grad,
          .keeps_g = shard.is_overwritten,
-         .is_counted = shard.is_counted,
+         .contributes_to_norm = shard.contributes_to_norm,
          .is_added = is_first,
          .copies = spec.copies(shard.begin, shard.end)});
   }
@@ -71,7 +71,7 @@ Trainer::Trainer(const RunConfig& config, Layout layout)
   const bool has_all_weights = config.parallel.fsdp == 1 && config.parallel.pp == 1;
   if (stream.backing == Backing::kAddresses && has_all_weights)
     state_.fp8.hold_weights(layout_.model->fp8_weights(), stream);
-  if (can_judge_on_device())
+  if (can_check_on_device())
     results_.emplace(layout_.data_shard.micros(config.train.grad_accum),
                      StepResults::Ranks{.count = config.parallel.ranks(),
                                         .group = layout_.step_group,
@@ -111,14 +111,15 @@ std::unique_ptr<AveragedWeights> Trainer::average_weights() {
   return std::make_unique<AveragedWeights>(*layout_.params, state_.optimizer, *layout_.stream);
 }
 
-EvalResult Trainer::evaluate(const TokenSource& text, int64_t max_tokens, const EvalProgress& goes_on) {
+EvalResult Trainer::evaluate(const TokenSource& text, int64_t max_tokens,
+                             const EvalProgress& should_continue) {
   const Span span(&trace_, "evaluation");
   LayerContext ctx = context(0, 0);
   const std::unique_ptr<AveragedWeights> averaged = average_weights();
   const EvalWalk walk{.max_tokens = max_tokens,
                       .shape = layout_.batch_shape,
                       .data_shard = layout_.data_shard,
-                      .goes_on = goes_on};
+                      .should_continue = should_continue};
   return ingot::evaluate(*layout_.executor, ctx, text, walk, *layout_.mesh->data);
 }
 
@@ -137,7 +138,7 @@ std::vector<ParamStats> Trainer::stats() {
   std::vector<double> sums;
   for (size_t p = 0; p < stats.size(); ++p) {
     const ParamStats& s = stats[p];
-    const double count = optimizer.is_counted(p) ? 1 : 0;
+    const double count = optimizer.contributes_to_norm(p) ? 1 : 0;
     for (double sum : {s.weight_norm * s.weight_norm, s.grad_norm * s.grad_norm,
                        s.update_norm * s.update_norm, s.update_dot_weight})
       sums.push_back(count * sum);

@@ -44,7 +44,7 @@ struct StepOrder {
   bool is_asynchronous = false;  // REQUIRES: depth(inputs) is not 0
   // If it is set on any rank between two micro-batches, the step is abandoned. It is ignored on a device and
   // in a pipeline. Null on all ranks or on none.
-  const std::atomic<bool>* is_told_to_end = nullptr;
+  const std::atomic<bool>* is_stop_requested = nullptr;
   // Replaces the cross-entropy of a synchronous step; it must live until the step is collected. All
   // micro-batches count by their numbers of targets.
   CustomLoss* loss = nullptr;
@@ -125,9 +125,9 @@ class Trainer {
   StepResult step(BatchSource& loader, const StepInputs& inputs);
 
   // Walks the text in consecutive windows of the context and predicts every token except the first once.
-  // Stops after about max_tokens if that is > 0, and when goes_on (if given) returns false. Runs without
-  // dropout and leaves the weights unchanged; with optimizer.ema it evaluates the moving averages.
-  EvalResult evaluate(const TokenSource& text, int64_t max_tokens, const EvalProgress& goes_on = {});
+  // Stops after about max_tokens if that is > 0, and when should_continue (if given) returns false. Runs
+  // without dropout and leaves the weights unchanged; with optimizer.ema it evaluates the moving averages.
+  EvalResult evaluate(const TokenSource& text, int64_t max_tokens, const EvalProgress& should_continue = {});
   // Returns the losses of a batch of the layout's shape, with the weights as trained and without dropout.
   LossSums forward(const Batch& batch, CustomLoss* loss = nullptr);
   // The weights that are evaluated: with optimizer.ema they are the moving averages for as long as the
@@ -158,8 +158,8 @@ class Trainer {
   ExecutorStep executor_step(BatchSource& loader, const StepOrder& order);
   double expected_tokens(int64_t micros) const;
   int64_t checked_tokens() const;
-  bool can_judge_on_device() const;
-  bool is_any_rank_told(const std::atomic<bool>& is_told_to_end);
+  bool can_check_on_device() const;
+  bool is_any_rank_stopping(const std::atomic<bool>& is_stop_requested);
   void submit_update(const SubmittedStep& step);
   StepResult collect_synchronous(BatchSource& loader, const SubmittedStep& step);
   void rewind(BatchSource& loader);

@@ -28,7 +28,7 @@ void set_counts(Fp8Stats& fp8, const std::array<double, 3>& counts) {
 }  // namespace
 
 // With f16 and FP8 together, has_overflowed needs the amax of the casts, so such steps are synchronous.
-bool Trainer::can_judge_on_device() const {
+bool Trainer::can_check_on_device() const {
   const bool is_f16 = config_.precision.compute == DType::f16;
   return layout_.stream->device == Device::kCuda && (!is_f16 || state_.fp8.entries().empty()) &&
          config_.head.filter == 0;
@@ -52,8 +52,8 @@ int64_t Trainer::checked_tokens() const {
   return is_due ? head.raw_ce_tokens : 0;
 }
 
-bool Trainer::is_any_rank_told(const std::atomic<bool>& is_told_to_end) {
-  return layout_.mesh->world->is_any(is_told_to_end.load());
+bool Trainer::is_any_rank_stopping(const std::atomic<bool>& is_stop_requested) {
+  return layout_.mesh->world->is_any(is_stop_requested.load());
 }
 
 // The passes of a step's micro-batches, with gradients of (sum of losses) * scale / (expected tokens).
@@ -92,8 +92,8 @@ void Trainer::submit(BatchSource& loader, const StepOrder& order) {
     step.results = &*results_;
   } else {
     step.checked_tokens = order.loss ? 0 : checked_tokens();
-    if (order.is_told_to_end && layout_.stream->device == Device::kCpu)
-      step.must_end = [&] { return is_any_rank_told(*order.is_told_to_end); };
+    if (order.is_stop_requested && layout_.stream->device == Device::kCpu)
+      step.must_end = [&] { return is_any_rank_stopping(*order.is_stop_requested); };
     if (step.checked_tokens > 0 && forward_check_)
       step.after_forward = [&, is_first = true](const Transformer::Saved& saved, const MicroBatch& batch,
                                                 LossSums& sums) mutable {
@@ -125,9 +125,9 @@ void Trainer::submit(BatchSource& loader, const StepOrder& order) {
 // choose their kernels there.
 void Trainer::submit_update(const SubmittedStep& step) {
   Stream& stream = *layout_.stream;
-  const Tensor factor = results_->judge(step.slot, state_.optimizer.squares_on_device(stream),
-                                        expected_tokens(step.order.micros) / state_.loss_scaler.scale(),
-                                        config_.optimizer.grad_clip, stream);
+  const Tensor factor = results_->check_step(step.slot, state_.optimizer.squares_on_device(stream),
+                                             expected_tokens(step.order.micros) / state_.loss_scaler.scale(),
+                                             config_.optimizer.grad_clip, stream);
   const auto submit = [&] { state_.optimizer.step_by_factor(step.order.inputs, factor, stream); };
   bool is_submitted = false;
   if constexpr (kHasCuda) {
@@ -155,8 +155,8 @@ StepResult Trainer::collect(BatchSource& loader) {
     submitted_.pop_front();
     return collect_synchronous(loader, step);
   }
-  const StepResults::Step late = results_->wait(step.slot);
-  if (late.is_bad) {
+  const StepResults::Step oldest = results_->wait(step.slot);
+  if (oldest.is_bad) {
     rewind(loader);
     StepOrder again = step.order;
     again.is_asynchronous = false;
@@ -169,14 +169,14 @@ StepResult Trainer::collect(BatchSource& loader) {
   state_.fp8.receive(step.slot);
   state_.fp8.end_step();
   layout_.executor->report(step.slot);
-  StepResult result = result_of(late.sums, step);
+  StepResult result = result_of(oldest.sums, step);
   result.fp8 = state_.fp8.total();
   if (!state_.fp8.entries().empty()) {
     std::array<double, 3> counts = counts_of(result.fp8);
     layout_.mesh->data->sum(counts);
     set_counts(result.fp8, counts);
   }
-  result.grad_norm = late.norm;
+  result.grad_norm = oldest.norm;
   result.clip = clip_factor(result.grad_norm, config_.optimizer.grad_clip);
   result.is_updated = true;
   return result;

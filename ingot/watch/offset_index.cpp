@@ -3,9 +3,9 @@
 namespace ingot {
 
 void OffsetIndex::add(double x, uint64_t offset) {
-  constexpr size_t kMostEntries = 8192;
+  constexpr size_t kMaxEntries = 8192;
   if (!entries_.empty() && offset < entries_.back().offset + stride_bytes_) return;
-  if (entries_.size() >= kMostEntries) {
+  if (entries_.size() >= kMaxEntries) {
     for (size_t i = 0; 2 * i < entries_.size(); ++i) entries_[i] = entries_[2 * i];
     entries_.resize((entries_.size() + 1) / 2);
     stride_bytes_ *= 2;

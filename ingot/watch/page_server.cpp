@@ -20,7 +20,7 @@
 namespace ingot {
 namespace {
 
-constexpr size_t kMostPlots = 64;  // runs whose curves one page shows
+constexpr size_t kMaxPlots = 64;  // runs whose curves one page shows
 constexpr size_t kRangeBuckets = 2000;
 constexpr size_t kRangeBytes = size_t{48} << 20;   // read for a closer look
 constexpr size_t kParamsBytes = size_t{64} << 20;  // read per request
@@ -60,7 +60,7 @@ std::optional<size_t> whole(std::string_view text) {
 // Returns the whole numbers of a list "0,2"; other words are left out.
 std::vector<size_t> whole_list(std::string_view text) {
   std::vector<size_t> values;
-  while (!text.empty() && values.size() < kMostPlots) {
+  while (!text.empty() && values.size() < kMaxPlots) {
     const size_t end = std::min(text.find(','), text.size());
     if (const auto value = whole(text.substr(0, end))) values.push_back(*value);
     text.remove_prefix(std::min(end + 1, text.size()));

@@ -43,7 +43,7 @@ RunSet::RunSet(const std::vector<std::string>& given) {
 }
 
 void RunSet::add(const fs::path& folder, std::string name) {
-  if (!found_.insert(folder).second || runs_.size() >= kMostRuns) return;
+  if (!found_.insert(folder).second || runs_.size() >= kMaxRuns) return;
   runs_.push_back(std::make_unique<RunView>(folder, std::move(name)));
 }
 

@@ -14,7 +14,7 @@ namespace ingot {
 
 class RunSet {
  public:
-  static constexpr size_t kMostRuns = 1000;
+  static constexpr size_t kMaxRuns = 1000;
 
   // given: folders of runs, and folders that hold runs, themselves or in a subfolder runs/ (a sweep's
   // folder). The name of a run is its folder as given or, if it was found in one, its last part: "sweep/a" if
@@ -28,7 +28,7 @@ class RunSet {
   void refresh(double age_s);
   size_t size() const { return runs_.size(); }
   RunView& run(size_t index) { return *runs_[index]; }
-  size_t left_out() const { return found_.size() - runs_.size(); }  // runs that were found beyond kMostRuns
+  size_t left_out() const { return found_.size() - runs_.size(); }  // runs that were found beyond kMaxRuns
 
  private:
   void add(const std::filesystem::path& folder, std::string name);

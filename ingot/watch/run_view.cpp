@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 constexpr uintmax_t kLargestRecord = uintmax_t{8} << 20;  // bytes of run.json
 constexpr size_t kLargestConfig = size_t{1} << 20;        // bytes of config.toml that are read
 constexpr size_t kLargestSample = size_t{1} << 18;
-constexpr size_t kMostSamples = 2000;  // the newest ones
+constexpr size_t kMaxSamples = 2000;   // the newest ones
 constexpr size_t kParamBuckets = 256;  // there are four series per parameter
 constexpr size_t kRecentLines = 200;   // for the rate of progress
 
@@ -177,8 +177,8 @@ std::vector<std::string> RunView::samples() const {
       names.push_back(std::move(name));
   }
   std::ranges::sort(names);
-  if (names.size() > kMostSamples)
-    names.erase(names.begin(), names.end() - static_cast<std::ptrdiff_t>(kMostSamples));
+  if (names.size() > kMaxSamples)
+    names.erase(names.begin(), names.end() - static_cast<std::ptrdiff_t>(kMaxSamples));
   return names;
 }
 

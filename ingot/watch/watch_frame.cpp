@@ -17,9 +17,9 @@ namespace {
 
 constexpr int kSampleLines = 5;
 constexpr int kLeastPlotRows = 4;
-constexpr int kPlotFrame = 4;      // lines of a plot outside its rows: title, axis, its labels, an empty line
-constexpr int kLabelCells = 14;    // of the y axis
-constexpr size_t kMostCurves = 5;  // render_text has five marks
+constexpr int kPlotFrame = 4;     // lines of a plot outside its rows: title, axis, its labels, an empty line
+constexpr int kLabelCells = 14;   // of the y axis
+constexpr size_t kMaxCurves = 5;  // render_text has five marks
 
 std::optional<double> last_of(const RunView& run, std::string_view key) {
   const BoundedSeries* series = run.metrics().find(key);
@@ -84,7 +84,7 @@ std::string plot_text(RunSet& runs, int columns, int rows) {
     plot.series = {loss_series(runs.run(0)), validation_series(runs.run(0))};
   } else {
     plot.title = "training loss, smoothed:";
-    for (size_t i = 0; i < std::min(runs.size(), kMostCurves); ++i) {
+    for (size_t i = 0; i < std::min(runs.size(), kMaxCurves); ++i) {
       plot.title += fmt::format("  {} {}", "*o+x#"[i], visible_line(runs.run(i).name()));
       plot.series.push_back(loss_series(runs.run(i)));
     }

@@ -59,15 +59,15 @@ class Watcher {
   }
 
  private:
-  bool is_told_to_end() const {
-    return (options_.is_told_to_end && *options_.is_told_to_end) || !terminal_.why_gone().empty();
+  bool is_stop_requested() const {
+    return (options_.is_stop_requested && *options_.is_stop_requested) || !terminal_.why_gone().empty();
   }
 
   void refresh() {
     runs_.refresh(kStatusPause_s);
     for (size_t i = 0; i < runs_.size(); ++i) {
       do runs_.run(i).refresh_metrics(kSliceOfFile);
-      while (runs_.run(i).is_behind() && !is_told_to_end());
+      while (runs_.run(i).is_behind() && !is_stop_requested());
     }
   }
 
@@ -87,7 +87,7 @@ class Watcher {
     {
       Screen screen(terminal_);
       FrameSize drawn{.columns = 0, .rows = 0};
-      for (double next_s = 0; !have_ended() && !is_told_to_end(); std::this_thread::sleep_for(kSlice)) {
+      for (double next_s = 0; !have_ended() && !is_stop_requested(); std::this_thread::sleep_for(kSlice)) {
         const FrameSize size{.columns = terminal_.columns(), .rows = terminal_.rows()};
         const bool is_resized = size.columns != drawn.columns || size.rows != drawn.rows;
         if (clock_s() < next_s && !is_resized) continue;
@@ -105,7 +105,7 @@ class Watcher {
     double next_s = 0;
     while (true) {
       refresh();
-      const bool is_end = have_ended() || is_told_to_end();
+      const bool is_end = have_ended() || is_stop_requested();
       if (is_end || clock_s() >= next_s) {
         for (size_t i = 0; i < runs_.size(); ++i) print_line(i);
         next_s = clock_s() + options_.every_s;

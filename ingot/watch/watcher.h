@@ -8,7 +8,7 @@ namespace ingot {
 
 struct WatchOptions {
   double every_s = 10;  // between two lines about a run where the output is no terminal
-  const std::atomic<bool>* is_told_to_end = nullptr;
+  const std::atomic<bool>* is_stop_requested = nullptr;
 };
 
 // Redraws a screen on a terminal, and prints lines elsewhere. Returns when the records of all runs show that

@@ -147,11 +147,11 @@ nb::dict train(const std::string& source, const std::vector<std::string>& data,
   const RunConfig config =
       python_config(source, data, settings,
                     is_resume ? std::optional(std::filesystem::path(out) / "config.toml") : std::nullopt);
-  std::atomic<bool> is_told_to_end = false;
+  std::atomic<bool> is_stop_requested = false;
   std::mutex mutex;
   std::vector<std::string> lines;
   std::future<TrainOutcome> run = std::async(std::launch::async, [&] {
-    return python_train(config, out, is_resume, is_told_to_end, [&](std::string_view line) {
+    return python_train(config, out, is_resume, is_stop_requested, [&](std::string_view line) {
       const std::lock_guard lock(mutex);
       lines.emplace_back(line);
     });
@@ -177,7 +177,7 @@ nb::dict train(const std::string& source, const std::vector<std::string>& data,
       if (!interruption && PyErr_CheckSignals() != 0) throw nb::python_error();
     } catch (nb::python_error&) {  // Ctrl-C, or an error of on_line
       interruption = std::current_exception();
-      is_told_to_end = true;
+      is_stop_requested = true;
     }
   }
   const TrainOutcome outcome = run.get();

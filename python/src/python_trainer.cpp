@@ -333,8 +333,9 @@ EvalResult PythonTrainer::evaluate(int64_t max_tokens) {
   if (data_.val.tokens() == 0)
     fail(ErrorKind::kUsage, "there is no validation text: set data.val, or use loss() on rows of your own");
   use_threads();
-  const auto evaluate_stream = [this](const TokenSource& text, int64_t tokens, const EvalProgress& goes_on) {
-    return trainer_.evaluate(text, tokens, goes_on);
+  const auto evaluate_stream = [this](const TokenSource& text, int64_t tokens,
+                                      const EvalProgress& should_continue) {
+    return trainer_.evaluate(text, tokens, should_continue);
   };
   return evaluate_run(data_, max_tokens, evaluate_stream).result;
 }
@@ -353,14 +354,14 @@ std::string PythonTrainer::generate(const std::string& prompt, int64_t tokens, c
 }
 
 TrainOutcome python_train(const RunConfig& given, const std::string& out, bool is_resume,
-                          const std::atomic<bool>& is_told_to_end,
+                          const std::atomic<bool>& is_stop_requested,
                           const std::function<void(std::string_view)>& say) {
   Mesh mesh = Mesh::alone();
   const RunConfig config = prepared(given, mesh);
   Console console(say, 0);
   RunFolder folder(out, is_resume);
   try {
-    return run_training(config, folder, is_resume, console, is_told_to_end, mesh);
+    return run_training(config, folder, is_resume, console, is_stop_requested, mesh);
   } catch (...) {
     folder.remove_failed_start();
     throw;

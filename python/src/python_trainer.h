@@ -139,7 +139,7 @@ class PythonTrainer {
 // Trains into a run folder as `ingot train` does. say: called with every line that the run reports, on the
 // calling thread.
 TrainOutcome python_train(const RunConfig& config, const std::string& out, bool is_resume,
-                          const std::atomic<bool>& is_told_to_end,
+                          const std::atomic<bool>& is_stop_requested,
                           const std::function<void(std::string_view)>& say);
 
 }  // namespace ingot

@@ -11,7 +11,7 @@ using testing::HasSubstr;
 
 // Upper bound for the time to the end of a disturbed run: far above the time that these tests take, far
 // below the time that a run would take without noticing the fault.
-constexpr int kMost_s = 30;
+constexpr int kMax_s = 30;
 
 class FaultTest : public LaunchTest {
  protected:
@@ -31,7 +31,7 @@ class FaultTest : public LaunchTest {
     EXPECT_NE(outcome.exit_code, 0) << outcome.output;
     const size_t place = outcome.output.find("took ");
     ASSERT_NE(place, std::string::npos) << outcome.output;
-    EXPECT_LT(std::stoi(outcome.output.substr(place + 5)), kMost_s) << outcome.output;
+    EXPECT_LT(std::stoi(outcome.output.substr(place + 5)), kMax_s) << outcome.output;
   }
   // Expects that a run on one rank can resume from the newest checkpoint.
   void expect_goes_on() {

@@ -119,14 +119,14 @@ TEST_F(TerminalTest, DoesNotWaitForAReaderOnceToldToEnd) {
   std::atomic<bool> is_told = true;
   const std::string text(1 << 20, 'x');
   open_pipe();
-  Terminal to_pipe({.fd = write_fd_, .is_told_to_end = &is_told});
+  Terminal to_pipe({.fd = write_fd_, .is_stop_requested = &is_told});
   to_pipe.write(text);  // this is more than a pipe holds, so the test hangs if write() blocks
   EXPECT_EQ(to_pipe.why_gone(), "");
   for (const int fd : {read_fd_, write_fd_}) ::close(fd);
   read_fd_ = write_fd_ = -1;
   open_pty();
   if (IsSkipped()) return;
-  Terminal to_terminal({.fd = write_fd_, .is_told_to_end = &is_told});
+  Terminal to_terminal({.fd = write_fd_, .is_stop_requested = &is_told});
   for (int i = 0; i < 1000; ++i) to_terminal.write("a line of some length that nothing reads\n");
   EXPECT_EQ(to_terminal.why_gone(), "");
 }
@@ -135,7 +135,7 @@ TEST_F(TerminalTest, FileGetsAllOfIt) {
   std::FILE* file = std::tmpfile();
   ASSERT_NE(file, nullptr);
   std::atomic<bool> is_told = true;
-  Terminal terminal({.fd = fileno(file), .is_told_to_end = &is_told});
+  Terminal terminal({.fd = fileno(file), .is_stop_requested = &is_told});
   terminal.write(std::string(100'000, 'x'));
   EXPECT_EQ(::lseek(fileno(file), 0, SEEK_END), 100'000);
   std::fclose(file);

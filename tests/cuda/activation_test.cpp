@@ -49,7 +49,14 @@ TEST_P(CudaActivation, ForwardEqualsTheReference) {
 TEST_P(CudaActivation, BackwardAndItsColumnSumsEqualTheReference) {
   for (Activation kind : kKinds) {
     const OnDevice dbias = put(bias);
-    activation_backward(y, dbias, dy_there, x_there, bias_there, kind, scratch, stream);
+    activation_backward({.dx = y,
+                         .dbias = dbias,
+                         .dy = dy_there,
+                         .x = x_there,
+                         .bias = bias_there,
+                         .kind = kind,
+                         .scratch = scratch},
+                        stream);
     const Doubles b = to_doubles(bias), d = to_doubles(dy);
     Doubles want = to_doubles(x), want_dbias = b;
     const double h = 1e-6;
@@ -62,7 +69,7 @@ TEST_P(CudaActivation, BackwardAndItsColumnSumsEqualTheReference) {
     expect_close(y.to_host(), want, 2 * tolerance(c), "dx");
     expect_close(dbias.to_host(), want_dbias, 16 * spread * 0x1p-20, "dbias", spread);
     const Buffer first = y.to_host();
-    activation_backward(y, {}, dy_there, x_there, bias_there, kind, {}, stream);
+    activation_backward({.dx = y, .dy = dy_there, .x = x_there, .bias = bias_there, .kind = kind}, stream);
     expect_same_bits(y.to_host(), first, "dx without dbias");
   }
 }
@@ -98,7 +105,14 @@ TEST_P(CudaActivation, AmaxIsRaisedToTheLargestResult) {
     expect_raised(y, [&](const Tensor& to) { activation_forward(to, x_there, bias_there, kind, stream); });
     for (const Tensor& sums : {dbias.tensor(), Tensor{}})
       expect_raised(y, [&](const Tensor& to) {
-        activation_backward(to, sums, dy_there, x_there, bias_there, kind, scratch, stream);
+        activation_backward({.dx = to,
+                             .dbias = sums,
+                             .dy = dy_there,
+                             .x = x_there,
+                             .bias = bias_there,
+                             .kind = kind,
+                             .scratch = scratch},
+                            stream);
       });
   }
   expect_raised(dy_there, [&](const Tensor& from) { bias_backward(dbias, from, scratch, stream); });

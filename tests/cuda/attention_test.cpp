@@ -205,7 +205,7 @@ TEST_P(CudaDocuments, ForwardAndBackwardEqualTheReference) {
   const Tensor doc_start(starts_there.tensor().data, DType::i32, {s.B, s.T}, Device::kCuda);
   const AttentionConfig config{
       .scale = 0.125f,
-      .first_rows = Tensor(rows_there.tensor().data, DType::i32, {std::ssize(rows)}, Device::kCuda)};
+      .cu_seqlens = Tensor(rows_there.tensor().data, DType::i32, {std::ssize(rows)}, Device::kCuda)};
   const OnDevice out = result(DType::bf16, {s.B, s.T, s.H, s.D}), lse = result(DType::f32, {s.B, s.H, s.T});
   const OnDevice forward_scratch =
       result(DType::f32, {std::max<int64_t>(1, attention_forward_scratch(s, Device::kCuda, true))});

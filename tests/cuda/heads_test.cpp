@@ -1,5 +1,5 @@
 // RoPE and QK-norm on a device, on views into one packed (B,T,(H+2K)D) buffer as in the attention layer.
-#include "ingot/ops/head_rows.h"
+#include "ingot/ops/pack_heads.h"
 #include "ingot/ops/qk_norm.h"
 #include "ingot/ops/rope.h"
 #include "ingot/ops/row_sum.h"
@@ -118,13 +118,27 @@ TEST_P(CudaHeads, GainsOfQkNormEqualTheReference) {
       return qk_norm_reference(x_values, shape, is_rotated ? angles : Doubles{}, R, offset,
                                static_cast<double>(kEps), gain_values, q_heads);
     };
-    qk_norm_gain_forward(queries(there), raw, rstd, pair(gains_there), positions, c.offset, kEps, stream);
+    qk_norm_gain_forward({.x = queries(there),
+                          .raw = raw,
+                          .rstd = rstd,
+                          .gains = pair(gains_there),
+                          .table = positions,
+                          .position_offset = c.offset,
+                          .eps = kEps},
+                         stream);
     const Buffer y = there.to_host();
     expect_near(queries(y), value(x, to_doubles(gains)), tolerance(), "y");
     expect_rest_untouched(y, qkv);
     EXPECT_EQ(gather(raw.to_host()), x);
-    qk_norm_gain_backward(queries(gradient), pair(d_gains), raw, rstd, pair(gains_there), positions, c.offset,
-                          scratch, stream);
+    qk_norm_gain_backward({.dy = queries(gradient),
+                           .d_gains = pair(d_gains),
+                           .raw = raw,
+                           .rstd = rstd,
+                           .gains = pair(gains_there),
+                           .table = positions,
+                           .position_offset = c.offset,
+                           .scratch = scratch},
+                          stream);
     const Buffer dx = gradient.to_host();
     expect_near(
         queries(dx),
@@ -142,15 +156,15 @@ TEST_P(CudaHeads, GainsOfQkNormEqualTheReference) {
 
 TEST_P(CudaHeads, RowsOfHeadsAreCopiedThereAndBack) {
   const OnDevice there = put(qkv), rows = result(c.dtype, {c.B * c.T * c.H, c.D}), back = put(d_qkv);
-  heads_to_rows(rows, queries(there), stream);
+  pack_heads(rows, queries(there), stream);
   Buffer want(c.dtype, {c.B * c.T * c.H, c.D});
   Stream cpu;
-  heads_to_rows(want, queries(qkv), cpu);
+  pack_heads(want, queries(qkv), cpu);
   expect_same_bits(rows.to_host(), want, "rows");
-  rows_to_heads(queries(back), rows, stream);
+  unpack_heads(queries(back), rows, stream);
   const Buffer got = back.to_host();
   expect_rest_untouched(got, d_qkv);
-  rows_to_heads(queries(d_qkv), want, cpu);
+  unpack_heads(queries(d_qkv), want, cpu);
   expect_same_bits(got, d_qkv, "heads");
 }
 

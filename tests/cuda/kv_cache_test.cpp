@@ -22,8 +22,9 @@ class CudaDecode : public ::testing::TestWithParam<DecodeCase>, protected OnCuda
       expect_close(k.to_host(), DecodeProblem::appended(p.k, p.keys(p.rows), p.c.places), 0, "k");
       expect_close(v.to_host(), DecodeProblem::appended(p.v, p.values(p.rows), p.c.places), 0, "v");
     }
-    attention_decode(out, p.queries(rows), cache, places, p.longest, {.scale = p.scale, .window = p.c.window},
-                     scratch, stream);
+    attention_decode(
+        {.out = out, .q = p.queries(rows), .cache = cache, .places = places, .longest = p.longest},
+        {.scale = p.scale, .window = p.c.window}, scratch, stream);
     return out.to_host();
   }
 };

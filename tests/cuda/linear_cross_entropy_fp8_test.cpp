@@ -65,7 +65,7 @@ TEST(CudaCrossEntropyFp8, CodesAreTheGradientRoundedOnce) {
   const OnDevice x(logits, stream), targets_there(integers(targets), stream);
   const OnDevice rows(DType::u8, {kN, static_cast<int64_t>(sizeof(TileRow))}, stream);
   const OnDevice losses(DType::f32, {kN}, stream), lse(DType::f32, {kN}, stream);
-  const OnDevice d(DType::f8e5m2, {kN, kVp}, stream), turned(DType::f8e5m2, {kVp, kN}, stream);
+  const OnDevice d(DType::f8e5m2, {kN, kVp}, stream), transposed(DType::f8e5m2, {kVp, kN}, stream);
   cross_entropy_begin(rows, stream);
   cross_entropy_fold(rows, {.logits = x, .targets = targets_there}, config, stream);
   cross_entropy_finish(losses, {}, lse, rows, targets_there, config, stream);
@@ -74,11 +74,11 @@ TEST(CudaCrossEntropyFp8, CodesAreTheGradientRoundedOnce) {
   const float scale = fp8_head_gradient_scale(config);
   cuda::put_fp8_scale(place.scale, place.inverse, scale, stream);
   const LogitTile tile{x, 0, lse, targets_there};
-  cuda::cross_entropy_fp8_gradient(d, turned, tile, config, place, stream);
+  cuda::cross_entropy_fp8_gradient(d, transposed, tile, config, place, stream);
   cuda::raise_gradient_amax(place.fresh, tile, config, stream);
 
   const Doubles want = cross_entropy_gradient_reference(to_doubles(logits), targets, config);
-  const Buffer codes = d.to_host(), turned_codes = turned.to_host();
+  const Buffer codes = d.to_host(), turned_codes = transposed.to_host();
   double largest = 0;
   for (int64_t n = 0; n < kN; ++n)
     for (int64_t v = 0; v < kVp; ++v) {

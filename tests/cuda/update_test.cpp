@@ -227,7 +227,7 @@ TEST(CudaAdamW8bit, UpdatesWeightsAndCodesAsOnTheCpu) {
   const AdamW8bit::Options options;
   const AdamW8bit on_cpu(options);
   const std::unique_ptr<UpdateRule> on_device = AdamW8bit::make_on_device(options);
-  const SharedNumbers none;
+  const Reductions none;
   Arena scratch("scratch", Memory::kDevice);
   ParamState host, there;
   host.param.name = "w";
@@ -251,8 +251,8 @@ TEST(CudaAdamW8bit, UpdatesWeightsAndCodesAsOnTheCpu) {
     there.param.g = g_there;
     host.param.keeps_g = there.param.keeps_g = t == 3;
     const RuleStep step{.lr = 0.01, .weight_decay = 0.1, .momentum = 0.9, .t = t, .grad_scale = 0.5f};
-    const ParamUpdate of_host{.p = host, .step = step, .numbers = none},
-        of_there{.p = there, .step = step, .numbers = none};
+    const ParamUpdate of_host{.p = host, .step = step, .reductions = none},
+        of_there{.p = there, .step = step, .reductions = none};
     on_cpu.update({&of_host, 1}, scratch, stream);
     on_device->update({&of_there, 1}, scratch, stream);
     if (t == 3)

@@ -65,7 +65,7 @@ TEST(MixOrder, SharesAreTheWeights) {
   EXPECT_EQ(MixOrder(std::vector{0.7, 0.3}).period(), 10);
   EXPECT_EQ(MixOrder(std::vector{1.0, 2.0, 3.0}).period(), 6);
   EXPECT_EQ(MixOrder(std::vector{0.333, 0.667}).period(), 1000);
-  EXPECT_EQ(MixOrder(std::vector{std::sqrt(2.0), 1.0}).period(), MixOrder::kMostSamples);
+  EXPECT_EQ(MixOrder(std::vector{std::sqrt(2.0), 1.0}).period(), MixOrder::kMaxSamples);
 }
 
 // Samples beyond 2^31, as in a run of many tokens.

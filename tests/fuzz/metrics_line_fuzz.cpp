@@ -16,7 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     store.add(text.substr(0, end));
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
   }
-  if (store.series().size() > ingot::MetricsStore::kMostKeys) std::abort();
+  if (store.series().size() > ingot::MetricsStore::kMaxKeys) std::abort();
   for (const std::string& json : {ingot::series_json(store, {}), ingot::lines_json(0, store, 0, 0)})
     if (!nlohmann::json::accept(json)) std::abort();
   return 0;

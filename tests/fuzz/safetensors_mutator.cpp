@@ -13,7 +13,7 @@ extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 
 namespace {
 
-constexpr size_t kMostData = 1 << 14;  // bytes of data that are added
+constexpr size_t kMaxData = 1 << 14;  // bytes of data that are added
 
 struct Parts {
   uint64_t length = 0;
@@ -77,7 +77,7 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* bytes, size_t size, size_t ma
     constexpr std::array<uint64_t, 6> kLengths = {0, 1, 7, uint64_t{1} << 63, ~uint64_t{0}, 100'000'001};
     parts.length = random() % 2 ? kLengths[random() % kLengths.size()] : parts.length + random() % 9 - 4;
   }
-  if (random() % 4 != 0) parts.data.resize(std::min<uint64_t>(last_offset(parts.header), kMostData));
+  if (random() % 4 != 0) parts.data.resize(std::min<uint64_t>(last_offset(parts.header), kMaxData));
   std::string file(8, '\0');
   std::memcpy(file.data(), &parts.length, 8);
   file += parts.header + parts.data;

@@ -19,7 +19,7 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr size_t kMostBytes = 100'000;
+constexpr size_t kMaxBytes = 100'000;
 
 class HttpBodyTest : public testing::Test {
  protected:
@@ -58,15 +58,15 @@ class HttpBodyTest : public testing::Test {
                      0,
                      "",
                      [this](const HttpRequest& request) { return answer(request); },
-                     {.streams = 3, .body_bytes = kMostBytes}};
+                     {.streams = 3, .body_bytes = kMaxBytes}};
   std::thread thread_{[this] { server_.serve(); }};
 };
 
 TEST_F(HttpBodyTest, BodiesComeWholeAndAreBounded) {
   EXPECT_THAT(post(server_.port(), "/", ""), EndsWith("\r\n\r\n0 "));
   EXPECT_THAT(post(server_.port(), "/", "0123456789abc"), EndsWith("\r\n\r\n13 0123456789"));
-  EXPECT_THAT(post(server_.port(), "/", std::string(kMostBytes, 'x')), HasSubstr("100000 xxxx"));
-  EXPECT_THAT(post(server_.port(), "/", std::string(kMostBytes + 1, 'x')), StartsWith("HTTP/1.1 413"));
+  EXPECT_THAT(post(server_.port(), "/", std::string(kMaxBytes, 'x')), HasSubstr("100000 xxxx"));
+  EXPECT_THAT(post(server_.port(), "/", std::string(kMaxBytes + 1, 'x')), StartsWith("HTTP/1.1 413"));
   const HttpClient parts(server_.port());
   for (const char* part :
        {"POST / HTTP/1.1\r\nHost: a\r\nContent-Len", "gth: 6\r\n\r\n01", "23", "45 more"}) {

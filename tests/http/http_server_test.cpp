@@ -70,14 +70,14 @@ TEST_F(HttpServerTest, AnswersOneRequestAndCloses) {
 TEST_F(HttpServerTest, HeadsAreBoundedBeforeTheyAreParsed) {
   const std::string line = "X: a\r\n";
   std::string headers;
-  for (size_t i = 0; i + 1 < HttpServer::kMostHeaders; ++i) headers += line;
+  for (size_t i = 0; i + 1 < HttpServer::kMaxHeaders; ++i) headers += line;
   EXPECT_THAT(get("/", headers), StartsWith("HTTP/1.1 200"));
   EXPECT_THAT(get("/", headers + line), StartsWith("HTTP/1.1 431"));
-  EXPECT_THAT(get("/", "X: " + std::string(HttpServer::kMostLineBytes - 3, 'a') + "\r\n"),
+  EXPECT_THAT(get("/", "X: " + std::string(HttpServer::kMaxLineBytes - 3, 'a') + "\r\n"),
               StartsWith("HTTP/1.1 200"));
-  EXPECT_THAT(get("/", "X: " + std::string(HttpServer::kMostLineBytes, 'a') + "\r\n"),
+  EXPECT_THAT(get("/", "X: " + std::string(HttpServer::kMaxLineBytes, 'a') + "\r\n"),
               StartsWith("HTTP/1.1 431"));
-  EXPECT_THAT(get("/" + std::string(HttpServer::kMostLineBytes, 'a')), StartsWith("HTTP/1.1 431"));
+  EXPECT_THAT(get("/" + std::string(HttpServer::kMaxLineBytes, 'a')), StartsWith("HTTP/1.1 431"));
   // The server takes no more of an endless head than the bound, and drops the rest for a moment.
   for (const std::string& endless : {std::string("X: a\r\n"), std::string(1000, 'a')}) {
     const Client client(server_.port());

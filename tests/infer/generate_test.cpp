@@ -211,11 +211,11 @@ TEST(Generation, ASequenceMayBeEnded) {
   Generator generator(*layout.model, training.trainer.params(), *layout.region, *layout.stream, {.slots = 1});
   const SequenceRequest request{.tokens = {1, 2}, .wanted = 9};
   int tokens = 0, ended = 0;
-  const auto step = [&](bool goes_on) {
+  const auto step = [&](bool continues) {
     generator.step(
         [&](const SequenceToken&) {
           ++tokens;
-          return goes_on;
+          return continues;
         },
         [&](size_t) { ++ended; });
   };

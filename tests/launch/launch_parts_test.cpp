@@ -14,7 +14,7 @@
 #include "ingot/launch/elastic.h"
 #include "ingot/launch/incident.h"
 #include "ingot/launch/incident_report.h"
-#include "ingot/launch/job_words.h"
+#include "ingot/launch/job_errors.h"
 #include "ingot/launch/local_job.h"
 #include "ingot/run/record/heartbeat.h"
 

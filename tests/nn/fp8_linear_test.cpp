@@ -101,10 +101,12 @@ class Fp8LinearTest : public ::testing::TestWithParam<std::tuple<Fp8Recipe, DTyp
 TEST_P(Fp8LinearTest, ProductsMatchThoseOfRoundedOperands) {
   Buffer y(compute, {kN, kOut}), dx(compute, {kN, kIn}), dw = random_tensor(DType::f32, {kOut, kIn}, 4);
   const Doubles dw_before = to_doubles(dw);
-  for (const auto& run :
-       {std::function<void()>([&] { linear.forward(y, x, {}, w, {}, state, scratch, region, stream); }),
-        std::function<void()>(
-            [&] { linear.backward(dx, {dw}, dy, x, {}, w, state, scratch, region, stream); })}) {
+  for (const auto& run : {std::function<void()>([&] {
+                            linear.forward(y, x, {}, w, {}, {state, scratch, region, stream});
+                          }),
+                          std::function<void()>([&] {
+                            linear.backward(dx, {dw}, dy, x, {}, w, {state, scratch, region, stream});
+                          })}) {
     run();
     scratch.release_to(0);
   }
@@ -176,7 +178,7 @@ TEST(Fp8StateTest, AnOutdatedScaleSaturatesAndIsCounted) {
   for (const double value : {1.0, 4.0}) {
     assign(x, Doubles(256, value));
     state.begin_step();
-    linear.forward(y, x, {}, w, {}, state, scratch, region, stream);
+    linear.forward(y, x, {}, w, {}, {state, scratch, region, stream});
     scratch.release_to(0);
     state.end_step();
     EXPECT_EQ(state[0].saturated, value == 1.0 ? 0 : 256);

@@ -117,9 +117,9 @@ TEST(TrainingStore, KnowsTheRanksThatHoldAParameter) {
   EXPECT_EQ(numbers(store.replicas(1)), std::pair(int64_t{8}, int64_t{7})) << "all slices have copies";
   EXPECT_EQ(numbers(store.replicas(2)), std::pair(int64_t{2}, int64_t{1}));
   EXPECT_EQ(numbers(store.shard_group(2)), std::pair(int64_t{16}, int64_t{15}));
-  EXPECT_FALSE(store.shards()[0].is_counted);
-  EXPECT_FALSE(store.shards()[1].is_counted) << "the first tensor-parallel rank counts it";
-  EXPECT_TRUE(store.shards()[2].is_counted);
+  EXPECT_FALSE(store.shards()[0].contributes_to_norm);
+  EXPECT_FALSE(store.shards()[1].contributes_to_norm) << "the first tensor-parallel rank counts it";
+  EXPECT_TRUE(store.shards()[2].contributes_to_norm);
   const auto written = [&](size_t i) {
     const Range range = store.written(store.shards()[i]);
     return std::pair{range.begin, range.end};

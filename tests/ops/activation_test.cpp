@@ -45,6 +45,9 @@ class ActivationOp : public ::testing::TestWithParam<ActivationCase> {
   Tensor dbias_wanted = c.has_bias ? dbias.tensor() : Tensor{};
   Buffer scratch{DType::f32, {num_threads(), c.F}};
 
+  ActivationBackwardOperands operands(const Tensor& to, const Tensor& sums) {
+    return {.dx = to, .dbias = sums, .dy = dy, .x = x, .bias = bias, .kind = c.kind, .scratch = scratch};
+  }
   // Returns the arguments x + bias, computed in double and rounded once like the op does.
   Doubles arguments() {
     Doubles values = to_doubles(x);
@@ -82,7 +85,7 @@ TEST_P(ActivationOp, ForwardWorksInPlace) {
 }
 
 TEST_P(ActivationOp, BackwardMatchesCentralDifferences) {
-  activation_backward(dx, dbias_wanted, dy, x, bias, c.kind, scratch, stream);
+  activation_backward(operands(dx, dbias_wanted), stream);
   const Doubles want = gradient();
   // f' is of order 1; near its kink, relu2's difference quotient is off by h.
   expect_close(dx, want, tolerance(c.dtype) + 2e-5 * (c.kind == Activation::kRelu2) + 1e-8, "dx", 2);
@@ -93,22 +96,22 @@ TEST_P(ActivationOp, BackwardMatchesCentralDifferences) {
 }
 
 TEST_P(ActivationOp, BackwardMayOverwriteItsInputs) {
-  activation_backward(dx, {}, dy, x, bias, c.kind, {}, stream);
+  activation_backward(operands(dx, {}), stream);
   const Doubles want = to_doubles(dx), dy_values = to_doubles(dy);
-  activation_backward(dy, {}, dy, x, bias, c.kind, {}, stream);
+  activation_backward(operands(dy, {}), stream);
   EXPECT_EQ(to_doubles(dy), want);
   assign(dy, dy_values);
-  activation_backward(x, {}, dy, x, bias, c.kind, {}, stream);
+  activation_backward(operands(x, {}), stream);
   EXPECT_EQ(to_doubles(x), want);
 }
 
 TEST_P(ActivationOp, BiasGradientAccumulatesAndInputGradientOverwrites) {
   if (!c.has_bias) return;
-  activation_backward(dx, dbias, dy, x, bias, c.kind, scratch, stream);
+  activation_backward(operands(dx, dbias), stream);
   Doubles twice = to_doubles(dbias);
   const Doubles dx_once = to_doubles(dx);
   for (double& v : twice) v *= 2;
-  activation_backward(dx, dbias, dy, x, bias, c.kind, scratch, stream);
+  activation_backward(operands(dx, dbias), stream);
   expect_close(dbias, twice, 4 * unit_roundoff(DType::f32), "dbias");
   EXPECT_EQ(to_doubles(dx), dx_once);
 }

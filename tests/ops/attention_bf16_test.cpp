@@ -18,9 +18,9 @@ std::vector<tile::Bf16Unit> units_of_this_machine() {
 
 // A machine with AMX tests both units, so the one that other machines use is tested there too.
 TEST(AttentionBf16Units, MultiplyAPanelAndLeaveTheRowsBehindIt) {
-  constexpr int64_t kDepth = 96, kMost = 64;
+  constexpr int64_t kDepth = 96, kMax = 64;
   const amx::Tiles tiles(tile::bf16_unit() == tile::Bf16Unit::kAmx);
-  const Buffer a = random_tensor(DType::bf16, {kMost, kDepth}, 1),
+  const Buffer a = random_tensor(DType::bf16, {kMax, kDepth}, 1),
                b = random_tensor(DType::bf16, {kDepth, 32}, 2);
   const Doubles a_values = to_doubles(a), b_values = to_doubles(b);
   const tile::Bf16Rows rows_a{static_cast<uint16_t*>(a.tensor().data), kDepth},
@@ -30,9 +30,9 @@ TEST(AttentionBf16Units, MultiplyAPanelAndLeaveTheRowsBehindIt) {
   for (tile::Bf16Unit unit : units_of_this_machine())
     for (int64_t rows : {1, 31, 32, 33, 64})
       for (bool is_zero : {true, false}) {
-        std::vector<float> c(kMost * 32, 7.0f);
+        std::vector<float> c(kMax * 32, 7.0f);
         tile::multiply_panel(unit, {c.data(), 32}, is_zero, rows_a, {pairs.data(), 32}, rows, kDepth);
-        for (int64_t i = 0; i < kMost; ++i)
+        for (int64_t i = 0; i < kMax; ++i)
           for (int64_t j = 0; j < 32; ++j) {
             double want = is_zero && i < rows ? 0 : 7, magnitude = want;
             for (int64_t k = 0; k < kDepth && i < rows; ++k) {

@@ -40,7 +40,7 @@ class AttentionGraphs : public ::testing::TestWithParam<AttentionGraphCase> {
   Tensor k(const Tensor& t) const { return part(t, s.H, s.K); }
   Tensor v(const Tensor& t) const { return part(t, s.H + s.K, s.K); }
   // The rows where the documents begin, and where the last one and the empty ones end.
-  std::vector<int32_t> first_rows() const {
+  std::vector<int32_t> cu_seqlens() const {
     std::vector<int32_t> rows;
     for (int64_t i = 0; i < s.B * s.T; ++i)
       if (starts[static_cast<size_t>(i)] == i % s.T) rows.push_back(static_cast<int32_t>(i));
@@ -55,7 +55,7 @@ class AttentionGraphs : public ::testing::TestWithParam<AttentionGraphCase> {
         add_gradients(*found, {.dq = q(d_packed), .dk = k(d_packed), .dv = v(d_packed), .d_out = d_out}));
     if (found) found->masks_with_infinity = GetParam().masks_with_infinity;
     if (found && GetParam().spare >= 0) {
-      found->documents = std::ssize(first_rows()) - 1;
+      found->documents = std::ssize(cu_seqlens()) - 1;
       found->has_documents = false;
     }
     return found.value_or(FusedAttention{});
@@ -87,7 +87,7 @@ class AttentionGraphs : public ::testing::TestWithParam<AttentionGraphCase> {
     GraphMemory memory{{g.q, memory_of(q(packed))}, {g.k, memory_of(k(packed))}, {g.v, memory_of(v(packed))}};
     if (g.doc_start != OpGraph::kNone) memory[g.doc_start] = Doubles(starts.begin(), starts.end());
     if (g.lengths == OpGraph::kNone) return memory;
-    const std::vector<int32_t> rows = first_rows();
+    const std::vector<int32_t> rows = cu_seqlens();
     for (size_t i = 0; i < rows.size(); ++i) {
       if (i + 1 < rows.size()) memory[g.lengths].push_back(rows[i + 1] - rows[i]);
       memory[g.qkv_at].push_back(static_cast<double>(rows[i] * width));
@@ -191,7 +191,7 @@ TEST(FusedAttention, TakesDocumentsAsItsBatch) {
   constexpr size_t kVersion = 91900;
   const std::vector<int32_t> starts(B * T), rows{0, 100, 128, 256, 256};
   const Tensor doc_start(const_cast<int32_t*>(starts.data()), DType::i32, {B, T});
-  const Tensor first_rows(const_cast<int32_t*>(rows.data()), DType::i32, {5});
+  const Tensor cu_seqlens(const_cast<int32_t*>(rows.data()), DType::i32, {5});
   const auto problem_of = [&](int64_t window, int64_t head_dims) {
     const Buffer packed(DType::bf16, {B, T, 3 * H * head_dims}), out(DType::bf16, {B, T, H, head_dims});
     const auto part = [&](int64_t i) {
@@ -203,7 +203,7 @@ TEST(FusedAttention, TakesDocumentsAsItsBatch) {
     EXPECT_TRUE(found && add_gradients(*found, {.dq = part(0), .dk = part(1), .dv = part(2), .d_out = out}));
     return found.value_or(FusedAttention{});
   };
-  const AttentionConfig plain{.scale = 1, .first_rows = first_rows};
+  const AttentionConfig plain{.scale = 1, .cu_seqlens = cu_seqlens};
   FusedAttention taken = problem_of(0, D);
   ASSERT_TRUE(take_documents(taken, plain, kVersion));
   EXPECT_EQ(taken.documents, 4);

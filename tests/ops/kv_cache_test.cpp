@@ -21,7 +21,11 @@ class Decode : public ::testing::TestWithParam<DecodeCase> {
     Buffer out(p.c.dtype, {1, p.N, p.c.H, p.c.D});
     Buffer scratch(DType::f32, {attention_decode_scratch(p.shape())});
     Stream stream;
-    attention_decode(out, p.queries(p.rows), cache, as_tensor(p.c.places), p.longest,
+    attention_decode({.out = out,
+                      .q = p.queries(p.rows),
+                      .cache = cache,
+                      .places = as_tensor(p.c.places),
+                      .longest = p.longest},
                      {.scale = p.scale, .window = p.c.window}, scratch, stream);
     return out;
   }

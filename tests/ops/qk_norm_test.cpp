@@ -100,10 +100,25 @@ TEST_P(QkNorm, GainsMatchReferenceAndCentralDifferences) {
   for (size_t i = 0; i < before.size(); ++i) want_d_gains[i] += before[i];
 
   Buffer raw(c.dtype, {c.B, c.T, c.H, c.D}), scratch(DType::f32, {3 * row_sum_parts(Device::kCpu), c.D});
-  qk_norm_gain_forward(x, raw, rstd, pair(gains), table, kOffset, kQkEps, stream);
+  qk_norm_gain_forward({.x = x,
+                        .raw = raw,
+                        .rstd = rstd,
+                        .gains = pair(gains),
+                        .table = table,
+                        .position_offset = kOffset,
+                        .eps = kQkEps},
+                       stream);
   expect_near(x, want_y, tolerance, "y");
   EXPECT_EQ(gather(raw), values);
-  qk_norm_gain_backward(dy, pair(d_gains), raw, rstd, pair(gains), table, kOffset, scratch, stream);
+  qk_norm_gain_backward({.dy = dy,
+                         .d_gains = pair(d_gains),
+                         .raw = raw,
+                         .rstd = rstd,
+                         .gains = pair(gains),
+                         .table = table,
+                         .position_offset = kOffset,
+                         .scratch = scratch},
+                        stream);
   double largest = 1;
   for (const double r : to_doubles(rstd)) largest = std::max(largest, r);
   expect_near(dy, want_dx, largest * 4 * tolerance + 1e-8, "dx");

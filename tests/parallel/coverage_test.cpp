@@ -89,7 +89,7 @@ TEST(Coverage, PlantedMistakesAreNamed) {
     return is_here;
   };
   expect_named("counted in the norm", [&](HeldShard& part) {  // no rank counts a shard
-    if (here(part)) part.shard.is_counted = false;
+    if (here(part)) part.shard.contributes_to_norm = false;
   });
   expect_named("have different elements", [&](HeldShard& part) {  // a replica cut its shard elsewhere
     if (here(part) && part.rank >= 8) part.shard.begin += 256;
@@ -114,7 +114,7 @@ TEST(Coverage, PlantedMistakesAreNamed) {
   // The last stage has another part of the tied table than the first.
   EXPECT_THAT(refusal(config,
                       [](HeldShard& part) {
-                        if (part.shard.id == 0 && !part.shard.is_counted) part.shard.end -= 32;
+                        if (part.shard.id == 0 && !part.shard.contributes_to_norm) part.shard.end -= 32;
                       }),
               AllOf(HasSubstr("embedding.weight"), HasSubstr("the ends of a pipeline")));
   // Ranks of one kv-head do not know that they share it.
@@ -177,7 +177,7 @@ TEST(Coverage, MistakesInSumsOfGradientsAreNamed) {
   // A tied table is reduced on its first stage only.
   EXPECT_THAT(refusal_of(config, "embedding.weight",
                          [](HeldShard& part) {
-                           if (!part.shard.is_counted) drop_sum(part, "pp ends");
+                           if (!part.shard.contributes_to_norm) drop_sum(part, "pp ends");
                          }),
               AllOf(HasSubstr("embedding.weight"), HasSubstr("does not sum over them")));
   // The rows of a shared kv-head are not summed, or a row too few is.

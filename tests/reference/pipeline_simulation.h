@@ -183,9 +183,18 @@ class Simulation {
     own.has_run_forward = true;
     spend(rank, costs_.forward_s[static_cast<size_t>(stage)]);
     rank.most_in_flight = std::max(rank.most_in_flight, ++rank.in_flight);
-    INGOT_CHECK(rank.in_flight <= shape_.in_flight(r), "pipeline: rank {} keeps {} micro-batches, at most {}",
-                r, rank.in_flight, shape_.in_flight(r));
+    INGOT_CHECK(rank.in_flight <= allowed_in_flight(r),
+                "pipeline: rank {} keeps {} micro-batches, at most {}", r, rank.in_flight,
+                allowed_in_flight(r));
     return true;
+  }
+
+  // The most micro-batches (interleaved: chunks of micro-batches) whose activations rank r may hold at once.
+  int64_t allowed_in_flight(int r) const {
+    const int64_t passes = shape_.micros * shape_.chunks, behind = shape_.ranks - 1 - r;
+    if (shape_.kind == PipelineKind::kGpipe) return passes;
+    if (shape_.chunks == 1) return std::min(passes, behind + 1);
+    return std::min(passes, 2 * behind + static_cast<int64_t>(shape_.chunks - 1) * shape_.ranks + 1);
   }
 
   bool backward(int r, int stage, const PipelineOp& op) {

@@ -18,8 +18,9 @@ TEST(AbandonedStep, LeavesNoTraceInTheResumedRun) {
     undisturbed.steps(2);
     interrupted.steps(2);
     const int64_t position = interrupted.loader.position();
-    const std::atomic<bool> is_told_to_end = true;
-    EXPECT_TRUE(gradients(interrupted.trainer, interrupted.loader, 4, {}, &is_told_to_end).step.is_abandoned);
+    const std::atomic<bool> is_stop_requested = true;
+    EXPECT_TRUE(
+        gradients(interrupted.trainer, interrupted.loader, 4, {}, &is_stop_requested).step.is_abandoned);
     EXPECT_EQ(interrupted.trainer.state().steps_done, 2);
     EXPECT_EQ(interrupted.loader.position(), position);
     const StepResult want = undisturbed.steps(3), got = interrupted.steps(3);
@@ -30,8 +31,8 @@ TEST(AbandonedStep, LeavesNoTraceInTheResumedRun) {
 
 TEST(AbandonedStep, IsCompletedWhereItHasOneMicroBatch) {
   SmallTraining training(small_config({"train.grad_accum=1"}));
-  const std::atomic<bool> is_told_to_end = true;
-  EXPECT_FALSE(gradients(training.trainer, training.loader, 1, {}, &is_told_to_end).step.is_abandoned);
+  const std::atomic<bool> is_stop_requested = true;
+  EXPECT_FALSE(gradients(training.trainer, training.loader, 1, {}, &is_stop_requested).step.is_abandoned);
 }
 
 }  // namespace

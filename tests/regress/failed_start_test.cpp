@@ -12,7 +12,7 @@
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/run/record/run_folder.h"
-#include "ingot/run/record/start_debris.h"
+#include "ingot/run/record/stale_files.h"
 #include "tests/regress/run_script.h"
 
 namespace ingot {
@@ -111,7 +111,7 @@ TEST_F(FailedStart, KeepsAFolderThatHoldsAnythingOfAUser) {
     const fs::path run = killed_start("run");
     make_folders((run / file).parent_path());
     write_file(run / file, text);
-    EXPECT_FALSE(is_start_debris(run)) << file;
+    EXPECT_FALSE(has_only_stale_files(run)) << file;
     EXPECT_THAT([&] { RunFolder(run, false); }, testing::ThrowsMessage<Error>(HasSubstr("is not empty")))
         << file;
     EXPECT_TRUE(fs::exists(run / file));
@@ -126,7 +126,7 @@ TEST_F(FailedStart, KeepsAFolderThatHoldsAnythingOfAUser) {
   // A folder without the lock file of an Ingot process is not ours to remove, whatever it contains.
   const fs::path run = killed_start("run");
   fs::remove(run / ".lock");
-  EXPECT_FALSE(is_start_debris(run));
+  EXPECT_FALSE(has_only_stale_files(run));
 }
 
 TEST_F(FailedStart, TwoStartsInOneSecondHaveFoldersOfTheirOwn) {

@@ -58,7 +58,7 @@ TEST_F(ResumeChanges, ChangesOfTheNextTextMustBeAccepted) {
                     HasSubstr("model.context 24 -> 16"), HasSubstr("data.order \"random\" -> \"epochs\""),
                     HasSubstr("--resume-anyway"), Not(HasSubstr("optimizer.lr"))));
   said.clear();
-  const TrainOutcome outcome = train(c, run, true, OtherText::kAccepted);
+  const TrainOutcome outcome = train(c, run, true, DataMismatch::kAccepted);
   EXPECT_EQ(outcome.steps, 8);
   EXPECT_THAT(said, AllOf(HasSubstr("changed since the checkpoint was saved:"), HasSubstr("1337 -> 7"),
                           HasSubstr("(other text comes next)"), HasSubstr("optimizer.lr")));
@@ -76,7 +76,7 @@ TEST_F(ResumeChanges, AnotherModelIsRefusedByItsKey) {
   const std::string error = resume_refusal(c);
   EXPECT_THAT(error, AllOf(HasSubstr("model.width 32 -> 48"), HasSubstr("model.layers 2 -> 3"),
                            Not(HasSubstr("tensor"))));
-  EXPECT_THAT([&] { train(c, run, true, OtherText::kAccepted); },
+  EXPECT_THAT([&] { train(c, run, true, DataMismatch::kAccepted); },
               testing::ThrowsMessage<Error>(HasSubstr("model.width")))
       << "accepting other text does not change what a model is";
   c = base;
@@ -126,7 +126,7 @@ TEST_F(ResumeChanges, TextThatChangedInItsFileIsNoticed) {
   EXPECT_THAT(resume_refusal(split),
               AllOf(HasSubstr("data.train tokens of hash"), HasSubstr("data.val tokens"),
                     HasSubstr("data.val_fraction 0.1 -> 0.2")));
-  EXPECT_EQ(train(c, other, true, OtherText::kAccepted).steps, 8);
+  EXPECT_EQ(train(c, other, true, DataMismatch::kAccepted).steps, 8);
 }
 
 TEST_F(ResumeChanges, TheSameTextInAnotherPlaceIsTheSame) {
@@ -142,12 +142,12 @@ TEST_F(ResumeChanges, AnotherTokenizerIsOtherText) {
   RunConfig c = base;
   c.data.tokenizer = "char";
   EXPECT_THAT(resume_refusal(c), HasSubstr("data.tokenizer \"byte\" -> \"char\""));
-  EXPECT_EQ(train(c, run, true, OtherText::kAccepted).steps, 8);  // fits the vocabulary of 256
+  EXPECT_EQ(train(c, run, true, DataMismatch::kAccepted).steps, 8);  // fits the vocabulary of 256
   RunConfig large = base;
   large.data.tokenizer = "bpe";
   large.data.tokenizer_vocab = 300;
   EXPECT_THAT(
-      [&] { train(large, run, true, OtherText::kAccepted); },
+      [&] { train(large, run, true, DataMismatch::kAccepted); },
       testing::ThrowsMessage<Error>(AllOf(HasSubstr("data.tokenizer has "), HasSubstr("model.vocab"))));
 }
 

@@ -127,7 +127,7 @@ TEST_F(MixTest, AnotherMixtureIsRefusedUnlessAccepted) {
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("data.mix [3.0, 1.0] -> [1.0, 1.0]"));
   }
-  EXPECT_EQ(train(c, folder / "run", true, OtherText::kAccepted).status, TrainOutcome::Status::kCompleted);
+  EXPECT_EQ(train(c, folder / "run", true, DataMismatch::kAccepted).status, TrainOutcome::Status::kCompleted);
 }
 
 // Without a mixture the order is that of the whole stream, so runs from before data.mix continue unchanged.

@@ -59,7 +59,7 @@ class TrainingTest : public ::testing::Test {
   }
 
   TrainOutcome train(const RunConfig& config, const std::filesystem::path& out, bool is_resume = false,
-                     OtherText other_text = OtherText::kRefused) {
+                     DataMismatch data_mismatch = DataMismatch::kRefused) {
     RunFolder run(out, is_resume);
     const auto sink = [this](std::string_view line) {
       said += line;
@@ -68,7 +68,7 @@ class TrainingTest : public ::testing::Test {
     Console console(sink, 0);
     std::atomic<bool> is_interrupted = false;
     Mesh alone = Mesh::alone();
-    return run_training(config, run, is_resume, console, is_interrupted, alone, other_text);
+    return run_training(config, run, is_resume, console, is_interrupted, alone, data_mismatch);
   }
   std::string said;                               // console output of all runs
   std::function<void(std::string_view)> on_line;  // called with each line that a run prints

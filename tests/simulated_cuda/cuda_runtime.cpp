@@ -22,7 +22,7 @@ dim3 blockDim, gridDim;
 namespace simulated_cuda {
 namespace {
 
-constexpr size_t kStackBytes = 64 << 10, kMostThreads = 1024;
+constexpr size_t kStackBytes = 64 << 10, kMaxThreads = 1024;
 constexpr unsigned kWarp = 32;
 
 enum class State { kReady, kAtBarrier, kAtExchange, kDone };
@@ -137,9 +137,9 @@ void yield(State state) {
 
 std::unique_ptr<Fiber> make_fiber() {
   static char* stacks = [] {
-    auto* all = static_cast<char*>(mmap(nullptr, kMostThreads * kStackBytes, PROT_READ | PROT_WRITE,
+    auto* all = static_cast<char*>(mmap(nullptr, kMaxThreads * kStackBytes, PROT_READ | PROT_WRITE,
                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-    set_stacks(all, kMostThreads * kStackBytes);
+    set_stacks(all, kMaxThreads * kStackBytes);
     return all;
   }();
   auto fiber = std::make_unique<Fiber>();
@@ -237,9 +237,9 @@ Order order() {
 }
 
 namespace {
-constexpr size_t kMostShared = 227 << 10, kPlainShared = 48 << 10;
+constexpr size_t kMaxShared = 227 << 10, kPlainShared = 48 << 10;
 // A variable of the program, as all shared memory is, so that the checker of races sees it.
-alignas(16) char shared_memory[kMostShared];
+alignas(16) char shared_memory[kMaxShared];
 size_t shared_size_bytes = 0;  // what the running kernel's launch asked for
 std::unordered_map<const void*, size_t> allowed_shared_bytes;
 }  // namespace
@@ -321,13 +321,13 @@ int lane() { return static_cast<int>(block.running % kWarp); }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   if (attribute != cudaDevAttrMaxSharedMemoryPerBlockOptin || device != 0) return cudaErrorInvalidValue;
-  *value = static_cast<int>(simulated_cuda::kMostShared);
+  *value = static_cast<int>(simulated_cuda::kMaxShared);
   return cudaSuccess;
 }
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   const bool is_right = attribute == cudaFuncAttributeMaxDynamicSharedMemorySize && value >= 0 &&
-                        static_cast<size_t>(value) <= simulated_cuda::kMostShared;
+                        static_cast<size_t>(value) <= simulated_cuda::kMaxShared;
   if (!is_right) return cudaErrorInvalidValue;
   simulated_cuda::allowed_shared_bytes[kernel] = static_cast<size_t>(value);
   return cudaSuccess;

@@ -31,8 +31,8 @@ class FeedOfDocuments : public ::testing::Test {
     const MicroBatch sent = feed.send(batch, stream);
     EXPECT_TRUE(sent.doc_start);
     synchronize(stream);  // the next step has the same slot
-    if (!sent.first_rows) return {};
-    const Tensor host = staging.read(sent.first_rows, stream);
+    if (!sent.cu_seqlens) return {};
+    const Tensor host = staging.read(sent.cu_seqlens, stream);
     const int32_t* first = host.as<int32_t>();
     return {first, first + host.elements()};
   }

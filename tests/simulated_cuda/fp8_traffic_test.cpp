@@ -47,11 +47,12 @@ class Fp8Traffic : public ::testing::Test, protected OnCuda {
     synchronize(stream);
     Traffic traffic;
     cuda::simulated_traffic = {};
-    linear.cast_weight(w, state, scratch, region, stream);
+    const Fp8Context ctx{state, scratch, region, stream};
+    linear.cast_weight(w, ctx);
     traffic.step = moved();
-    linear.forward(y, x, codes, w, {}, state, scratch, region, stream);
+    linear.forward(y, x, codes, w, {}, ctx);
     traffic.forward = moved();
-    linear.backward(dx, {dw}, dy, x, codes, w, state, scratch, region, stream);
+    linear.backward(dx, {dw}, dy, x, codes, w, ctx);
     traffic.backward = moved();
     results_.reserve(3);
     for (const OnDevice* t : {&y, &dx, &dw}) results_.push_back(t->to_host());

@@ -20,8 +20,8 @@ using Kind = CommOperation::Kind;
 
 constexpr uint64_t kMessageTicket = uint64_t{1} << 63, kSkippedTicket = uint64_t{1} << 62;
 constexpr double kCall_s = 2e-6;       // the time of a call
-constexpr double kMostWork_s = 4e-4;   // a rank computes at most so long before an operation
-constexpr double kMostDelay_s = 2e-4;  // of an operation, usually
+constexpr double kMaxWork_s = 4e-4;    // a rank computes at most so long before an operation
+constexpr double kMaxDelay_s = 2e-4;   // of an operation, usually
 constexpr double kLongDelay_s = 0.05;  // of one in a hundred
 
 double duration_s(const Network& network, const Transfer& transfer) {
@@ -35,7 +35,7 @@ double duration_s(const Network& network, const Transfer& transfer) {
 }
 
 double delay_s(Random& random) {
-  return random.chance(0.01) ? random.between(0, kLongDelay_s) : random.between(0, kMostDelay_s);
+  return random.chance(0.01) ? random.between(0, kLongDelay_s) : random.between(0, kMaxDelay_s);
 }
 
 std::byte* bytes_of(const Tensor& t) { return static_cast<std::byte*>(t.data); }
@@ -79,7 +79,7 @@ class SimulatedCommunicator : public Communicator {
 
   uint64_t start(const CommOperation& o) override {
     Scheduler& scheduler = cluster_.scheduler();
-    scheduler.advance(kCall_s + cluster_.random().between(0, kMostWork_s));
+    scheduler.advance(kCall_s + cluster_.random().between(0, kMaxWork_s));
     scheduler.note(o.name);
     cluster_.called(world_rank_);
     if (o.kind == Kind::kSend || o.kind == Kind::kReceive) return start_message(o);

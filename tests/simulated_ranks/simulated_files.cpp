@@ -14,7 +14,7 @@ namespace ingot::simulated {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr double kCall_s = 1e-5, kMostDelay_s = 4e-4;
+constexpr double kCall_s = 1e-5, kMaxDelay_s = 4e-4;
 
 std::optional<struct stat> stat_of(const std::string& path) {
   struct stat info {};
@@ -53,7 +53,7 @@ int SimulatedFiles::enter(const char* call, const std::string& path, Access acce
     ++calls_;
     called_(task.rank, path);
   }
-  scheduler_.pass(kCall_s + random_.between(0, kMostDelay_s));
+  scheduler_.pass(kCall_s + random_.between(0, kMaxDelay_s));
   if (access == Access::kRead || access == Access::kChange) return 0;
   if (failing_rank_ == task.rank) {
     failing_rank_.reset();

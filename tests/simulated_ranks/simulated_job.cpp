@@ -10,7 +10,7 @@
 #include "ingot/core/error.h"
 #include "ingot/core/parallel.h"
 #include "ingot/launch/elastic.h"
-#include "ingot/launch/job_words.h"
+#include "ingot/launch/job_errors.h"
 #include "ingot/parallel/parallelize.h"
 #include "ingot/run/record/heartbeat.h"
 #include "ingot/run/record/run_folder.h"
@@ -169,7 +169,7 @@ void SimulatedJob::run_rank(int rank) {
     world->barrier("the job ends");
   } catch (const Error& error) {
     clusters_.back()->abandon(rank);
-    if (rank > 0) scheduler_.pass(1);  // as let_first_process_speak()
+    if (rank > 0) scheduler_.pass(1);  // as let_rank_zero_report_first()
     note_error(rank, error.what(), exit_code(error.kind()));
   } catch (const std::exception& error) {
     clusters_.back()->abandon(rank);

@@ -24,8 +24,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 namespace {
 
-constexpr int kMostSupervisors = 8;    // that the user starts one after the other
-constexpr unsigned kMostReal_s = 30;   // of a seed; longer is a deadlock of real threads
+constexpr int kMaxSupervisors = 8;     // that the user starts one after the other
+constexpr unsigned kMaxReal_s = 30;    // of a seed; longer is a deadlock of real threads
 constexpr double kLongest_s = 20'000;  // virtual time of a seed
 
 int verdict_fd = -1;
@@ -69,7 +69,7 @@ bool is_justified(const std::string& why) {
 void run_supervisors(const Scenario& scenario, const Undisturbed& undisturbed, SimulatedJob& job,
                      const fs::path& run) {
   std::string said;
-  for (int count = 0; count < kMostSupervisors; ++count) {
+  for (int count = 0; count < kMaxSupervisors; ++count) {
     job.supervisor_begins();
     require_saved_checkpoints(run, job);
     const size_t first = job.attempts().size();
@@ -133,7 +133,7 @@ json run_child(const Scenario& scenario, const Undisturbed& undisturbed, Bug bug
   if (child == 0) {
     ::close(ends[0]);
     verdict_fd = ends[1];
-    ::alarm(kMostReal_s);
+    ::alarm(kMaxReal_s);
     scheduler = new Scheduler(scenario.seed ^ 0xba70);  // its threads never end
     scheduler->adopt("supervisor", 400'000'000);
     try {

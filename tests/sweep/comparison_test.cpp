@@ -183,9 +183,9 @@ TEST(Comparison, CurvesOfOtherStepsAreComparedAtEqualTokens) {
 }
 
 TEST(Comparison, OtherTextsAndTokenizersAreNotMixed) {
-  ComparedRun other_text = made_run("0.002", 1, 0);
-  other_text.val_hash = "cc";
-  const Comparison texts = compare_runs({made_run("0.001", 1, 0), other_text});
+  ComparedRun data_mismatch = made_run("0.002", 1, 0);
+  data_mismatch.val_hash = "cc";
+  const Comparison texts = compare_runs({made_run("0.001", 1, 0), data_mismatch});
   EXPECT_THROW(difference_of(texts, "val_loss"), std::runtime_error);
   EXPECT_THAT(texts.remarks, testing::Contains(HasSubstr("validated on another text")));
   EXPECT_NO_THROW(difference_of(texts, "train_loss"));

@@ -176,7 +176,7 @@ TEST(MetricsStore, MemoryIsBoundedForManyKeysAndDeepNesting) {
       numbered[at] = static_cast<char>('a' + step);
     store.add(numbered + "}");
   }
-  EXPECT_EQ(store.series().size(), MetricsStore::kMostKeys);
+  EXPECT_EQ(store.series().size(), MetricsStore::kMaxKeys);
   store.add(std::string(100'000, '[') + std::string(100'000, ']'));
   store.add("{\"step\":1,\"deep\":" + std::string(100'000, '{'));
   EXPECT_EQ(store.lines(), 3);

@@ -112,13 +112,13 @@ TEST(RunSet, FollowsNoLinkUnlessItIsGiven) {
 
 TEST(RunSet, CountsRunsThatItDoesNotShow) {
   const WrittenRun run("many");
-  for (size_t i = 0; i < RunSet::kMostRuns + 4; ++i) {
+  for (size_t i = 0; i < RunSet::kMaxRuns + 4; ++i) {
     make_folders(run.root() / fmt::format("n{:04}", i));
     write_file(run.root() / fmt::format("n{:04}/run.json", i), R"({"status": "completed"})");
   }
   RunSet runs({run.root().string()});
   runs.refresh(0);
-  EXPECT_EQ(runs.size(), RunSet::kMostRuns);
+  EXPECT_EQ(runs.size(), RunSet::kMaxRuns);
   EXPECT_EQ(runs.left_out(), 5u);
   EXPECT_THAT(runs_json(runs), HasSubstr("\"left_out\":5"));
   const Outcome outcome = run_script(run.root(), R"sh($ingot serve --port 0 . > out 2>&1 & p=$!

@@ -37,7 +37,7 @@ struct DeviceInfo {
   std::string name;          // "NVIDIA H200"
   int major = 0, minor = 0;  // compute capability
   int multiprocessors = 0;
-  size_t memory_bytes = 0, l2_bytes = 0;
+  size_t memory_bytes = 0;
   std::string bus;  // PCI address, "0000:17:00.0"
 };
 

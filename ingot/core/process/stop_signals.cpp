@@ -81,9 +81,9 @@ void StopSignals::wait() {
     if (signal == last && now - last_time < kEcho) continue;
     last = signal;
     last_time = now;
-    if (signal == SIGUSR1 && is_told_to_end_) continue;
+    if (signal == SIGUSR1 && is_stop_requested_) continue;
     ++count_;
-    const bool is_first = !is_told_to_end_.exchange(true);
+    const bool is_first = !is_stop_requested_.exchange(true);
     if (is_first)
       acknowledge_(name_of(signal));
     else if (second_ == Second::kEnds)

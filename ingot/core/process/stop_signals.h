@@ -25,7 +25,7 @@ class StopSignals {
   // REQUIRES: constructed before the program starts another thread, because threads inherit the blocked
   // signals. SIGHUP stays ignored if the program was started with SIGHUP ignored (nohup). SIGPIPE is ignored
   // from now on, so that writing to a closed pipe returns an ordinary error. The waiting thread calls
-  // `acknowledge` once, with the name of the first signal ("SIGINT"), after is_told_to_end() has become
+  // `acknowledge` once, with the name of the first signal ("SIGINT"), after is_stop_requested() has become
   // true; it must not throw.
   explicit StopSignals(std::function<void(const char* name)> acknowledge, Second second = Second::kEnds);
   // Ends the waiting thread. The signals stay blocked: the program is about to exit with its result, and a
@@ -34,7 +34,7 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  const std::atomic<bool>& is_told_to_end() const { return is_told_to_end_; }
+  const std::atomic<bool>& is_stop_requested() const { return is_stop_requested_; }
   const std::atomic<int>& count() const { return count_; }
 
  private:
@@ -43,7 +43,7 @@ class StopSignals {
   std::function<void(const char*)> acknowledge_;
   sigset_t signals_;
   Second second_;
-  std::atomic<bool> is_told_to_end_ = false, is_over_ = false;
+  std::atomic<bool> is_stop_requested_ = false, is_over_ = false;
   std::atomic<int> count_ = 0;
   std::thread thread_;
 };

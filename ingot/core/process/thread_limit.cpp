@@ -13,7 +13,7 @@
 namespace ingot {
 namespace {
 
-constexpr int kMostThreads = 256;  // RowSum takes no more
+constexpr int kMaxThreads = 256;  // RowSum takes no more
 
 ThreadUse& use_of_process() {
   static ThreadUse use;
@@ -90,9 +90,9 @@ void use_machine_threads(const HostShare& share) {
   const char* given = std::getenv("OMP_NUM_THREADS");
   const long threads = given ? std::strtol(given, nullptr, 10) : 0;  // "4,2" is 4 at the outermost level
   if (threads > 0)
-    use.chosen = {.threads = static_cast<int>(std::min<long>(threads, kMostThreads)),
+    use.chosen = {.threads = static_cast<int>(std::min<long>(threads, kMaxThreads)),
                   .source = "OMP_NUM_THREADS"};
-  use.chosen.threads = std::min(use.chosen.threads, kMostThreads);
+  use.chosen.threads = std::min(use.chosen.threads, kMaxThreads);
   set_num_threads(use.chosen.threads);
 }
 

@@ -117,9 +117,9 @@ std::string pcre2_from_oniguruma(std::string_view expression) {
 }
 
 std::string shown_pattern(std::string_view expression) {
-  constexpr size_t kMostBytes = 200;
-  if (expression.size() <= kMostBytes) return std::string(expression);
-  return std::string(expression.substr(0, valid_utf8_end(expression.substr(0, kMostBytes), 0))) + "...";
+  constexpr size_t kMaxBytes = 200;
+  if (expression.size() <= kMaxBytes) return std::string(expression);
+  return std::string(expression.substr(0, valid_utf8_end(expression.substr(0, kMaxBytes), 0))) + "...";
 }
 
 }  // namespace ingot

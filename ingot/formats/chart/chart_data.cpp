@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr size_t kMostPoints = 2000;
+constexpr size_t kMaxPoints = 2000;
 
 const char* style_name(PlotStyle style) {
   switch (style) {
@@ -35,14 +35,14 @@ ordered_json rounded(double value) {
 
 ordered_json series_data(const PlotSeries& series) {
   ordered_json px = ordered_json::array(), py = px, low = px, high = px;
-  if (series.x.size() <= kMostPoints) {
+  if (series.x.size() <= kMaxPoints) {
     for (size_t i = 0; i < series.x.size(); ++i) {
       if (!std::isfinite(series.x[i])) continue;
       px.push_back(series.x[i]);
       py.push_back(rounded(series.y[i]));
     }
   } else {
-    BoundedSeries bounded(kMostPoints);
+    BoundedSeries bounded(kMaxPoints);
     for (size_t i = 0; i < series.x.size(); ++i)
       if (std::isfinite(series.x[i]) && std::isfinite(series.y[i])) bounded.add(series.x[i], series.y[i]);
     for (const SeriesBucket& bucket : bounded.buckets()) {

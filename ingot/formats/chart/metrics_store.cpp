@@ -12,7 +12,7 @@ using nlohmann::json;
 
 constexpr size_t kLongestText = 2000;  // bytes of a reason that are stored
 constexpr size_t kLongestKey = 300;
-constexpr size_t kMostValues = 4096;  // per line
+constexpr size_t kMaxValues = 4096;  // per line
 
 // Extracts the numbers and texts of the outermost object from the parser's events.
 class LineTaker : public nlohmann::json_sax<json> {
@@ -52,7 +52,7 @@ class LineTaker : public nlohmann::json_sax<json> {
     if (depth_ != 1 || !std::isfinite(value)) return depth_ > 0;
     if (key_ == "step")
       step = value;
-    else if (key_.size() <= kLongestKey && numbers_.values.size() < kMostValues)
+    else if (key_.size() <= kLongestKey && numbers_.values.size() < kMaxValues)
       numbers_.values.emplace_back(std::move(key_), value);
     return true;
   }
@@ -97,16 +97,16 @@ void MetricsStore::add(std::string_view line) {
   }
   for (const auto& [key, value] : numbers.values) {
     auto found = series_.find(key);
-    if (found == series_.end() && series_.size() < kMostKeys)
+    if (found == series_.end() && series_.size() < kMaxKeys)
       found = series_.emplace(key, BoundedSeries(most_buckets_)).first;
     if (found != series_.end()) found->second.add(numbers.step, value);
   }
   if (!event.name.empty()) {
     ++event_count_;
-    if (events_by_name_.size() < kMostKeys || events_by_name_.contains(event.name))
+    if (events_by_name_.size() < kMaxKeys || events_by_name_.contains(event.name))
       ++events_by_name_[event.name];
     events_.push_back(std::move(event));
-    if (events_.size() > kMostEvents) events_.pop_front();
+    if (events_.size() > kMaxEvents) events_.pop_front();
   }
   newest_.push_back(std::move(numbers));
   if (newest_.size() > kNewestLines) newest_.pop_front();

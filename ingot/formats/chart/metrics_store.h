@@ -33,8 +33,8 @@ bool parse_metrics_line(std::string_view line, NumbersLine& numbers, RunEvent& e
 
 class MetricsStore {
  public:
-  static constexpr size_t kMostKeys = 4096;     // later keys are left out
-  static constexpr size_t kMostEvents = 1000;   // older events are dropped
+  static constexpr size_t kMaxKeys = 4096;      // later keys are left out
+  static constexpr size_t kMaxEvents = 1000;    // older events are dropped
   static constexpr size_t kNewestLines = 2048;  // older lines are in the series only
 
   explicit MetricsStore(size_t most_buckets = 2048) : most_buckets_(most_buckets) {}
@@ -53,7 +53,7 @@ class MetricsStore {
   int64_t event_count() const { return event_count_; }
   const std::map<std::string, int64_t>& events_by_name() const {
     return events_by_name_;
-  }  // kMostKeys at most
+  }  // kMaxKeys at most
 
  private:
   size_t most_buckets_;

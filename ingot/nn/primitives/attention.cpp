@@ -7,8 +7,8 @@
 #include "ingot/nn/primitives/collective.h"
 #include "ingot/nn/program/check.h"
 #include "ingot/ops/cast_fp8.h"
-#include "ingot/ops/head_rows.h"
 #include "ingot/ops/norm.h"
+#include "ingot/ops/pack_heads.h"
 #include "ingot/ops/qk_norm.h"
 #include "ingot/ops/rope.h"
 #include "ingot/ops/row_sum.h"
@@ -49,15 +49,15 @@ struct RowNorms {
                const Tensor& room) const {
     const Tensor y = room.rows(0, raw.dim(0));
     const int64_t heads = x.dim(2);
-    heads_to_rows(raw, x, t.ctx.stream);
+    pack_heads(raw, x, t.ctx.stream);
     rmsnorm_forward({.y = wide(y, heads), .rstd = rstd, .x = wide(raw, heads), .w = gain, .eps = spec.eps},
                     t.ctx.stream);
-    rows_to_heads(x, y, t.ctx.stream);
+    unpack_heads(x, y, t.ctx.stream);
   }
   static void backward(const Operands& t, const Tensor& dx, size_t gain, const Tensor& raw,
                        const Tensor& rstd, const Tensor& room, const Tensor& sums) {
     const Tensor rows = room.rows(0, raw.dim(0)), d = wide(rows, dx.dim(2));
-    heads_to_rows(rows, dx, t.ctx.stream);
+    pack_heads(rows, dx, t.ctx.stream);
     rmsnorm_backward({.dx = d,
                       .dw = t.gradient(gain),
                       .dy = d,
@@ -66,7 +66,7 @@ struct RowNorms {
                       .rstd = rstd,
                       .scratch = sums},
                      t.ctx.stream);
-    rows_to_heads(dx, rows, t.ctx.stream);
+    unpack_heads(dx, rows, t.ctx.stream);
   }
 };
 
@@ -99,9 +99,14 @@ class RotateBackward final : public Primitive {
     const Shape& shape = d.qk.shape;
     if (has_gains_of_heads(spec_)) {
       const QkGains d_gains{t.out(1) ? t.out(1) : t.gradient(0), t.out(2) ? t.out(2) : t.gradient(1), H};
-      return qk_norm_gain_backward(d.qk, d_gains, raw.reshape(shape),
-                                   rstd.reshape({shape[0], shape[1], shape[2]}),
-                                   {t.weight(0), t.weight(1), H}, table, 0, gain_room(t.ctx.scratch), stream);
+      return qk_norm_gain_backward({.dy = d.qk,
+                                    .d_gains = d_gains,
+                                    .raw = raw.reshape(shape),
+                                    .rstd = rstd.reshape({shape[0], shape[1], shape[2]}),
+                                    .gains = {t.weight(0), t.weight(1), H},
+                                    .table = table,
+                                    .scratch = gain_room(t.ctx.scratch)},
+                                   stream);
     }
     if (spec_.has_norm && !norms_rows(spec_))
       return qk_norm_backward(d.qk, split(t.in(1), T_, spec_.heads).qk,
@@ -165,8 +170,13 @@ class Rotate final : public Primitive {
     const Shape& shape = heads.qk.shape;
     const Tensor by_head = rstd.reshape({shape[0], shape[1], shape[2]});
     if (!has_gains_of_heads(spec_)) return qk_norm_forward(heads.qk, by_head, table, 0, spec_.eps, stream);
-    qk_norm_gain_forward(heads.qk, raw.reshape(shape), by_head, {t.weight(0), t.weight(1), spec_.heads.H},
-                         table, 0, spec_.eps, stream);
+    qk_norm_gain_forward({.x = heads.qk,
+                          .raw = raw.reshape(shape),
+                          .rstd = by_head,
+                          .gains = {t.weight(0), t.weight(1), spec_.heads.H},
+                          .table = table,
+                          .eps = spec_.eps},
+                         stream);
   }
   void check(const PlacedOp& p) const override { check_heads(p, p.op.out.size()); }
   void backward(BackwardRule& rule) const override {
@@ -219,7 +229,7 @@ class AttentionPass : public Primitive {
                         .first_head = tp_.rank * shape_.H,
                         .all_heads = tp_.count * shape_.H},
             .window = window(t),
-            .first_rows = t.args.batch->first_rows};
+            .cu_seqlens = t.args.batch->cu_seqlens};
   }
   int64_t window(const Operands& t) const {
     const int64_t of_pass = t.ctx.window, own = spec_.window;
@@ -325,12 +335,15 @@ class CachedAttention final : public AttentionPass {
       return view;
     };
     Stream& stream = t.ctx.stream;
-    const int64_t singles = batch.singles();
-    if (singles > 0)
-      attention_decode(rows_of(heads, 0, singles), rows_of(q, 0, singles), cache,
-                       batch.places().rows(0, singles), batch.longest_single(),
+    const int64_t decode_tokens = batch.decode_tokens();
+    if (decode_tokens > 0)
+      attention_decode({.out = rows_of(heads, 0, decode_tokens),
+                        .q = rows_of(q, 0, decode_tokens),
+                        .cache = cache,
+                        .places = batch.places().rows(0, decode_tokens),
+                        .longest = batch.longest_decode()},
                        {.scale = spec_.scale, .window = spec_.window}, scratch, stream);
-    int64_t n = singles;
+    int64_t n = decode_tokens;
     for (const InferSegment& s : batch.segments()) {
       if (s.count == 1) continue;
       const int64_t S = s.first + s.count;

@@ -1,5 +1,6 @@
 #include "ingot/nn/primitives/elementwise.h"
 
+#include "ingot/nn/primitives/collective.h"
 #include "ingot/nn/program/check.h"
 #include "ingot/ops/dropout.h"
 #include "ingot/ops/residual_add.h"
@@ -50,8 +51,14 @@ class ActivationBackward final : public Primitive {
   void scratch(const DescribedOp& op, Arena& arena) const override { alloc_sums(arena, op.out(0).shape[1]); }
   void run(const Operands& t) const override {
     const Tensor d_pre = t.out(0);
-    activation_backward(d_pre, t.gradient(0), t.in(0), t.in(1), t.weight(0), kind_,
-                        alloc_sums(t.ctx.scratch, d_pre.dim(1)), t.ctx.stream);
+    activation_backward({.dx = d_pre,
+                         .dbias = t.gradient(0),
+                         .dy = t.in(0),
+                         .x = t.in(1),
+                         .bias = t.weight(0),
+                         .kind = kind_,
+                         .scratch = alloc_sums(t.ctx.scratch, d_pre.dim(1))},
+                        t.ctx.stream);
   }
   void check(const PlacedOp& p) const override {
     p.expect_alike(1);

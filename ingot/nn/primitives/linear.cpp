@@ -163,11 +163,9 @@ class Fp8Backward final : public Primitive {
   void run(const Operands& t) const override {
     const Tensor dx = t.out(0), dy = t.in(0);
     if (!is_trained(t.op))
-      return layer_.fp8.backward(dx, {.dw = {}}, dy, {}, {}, t.weight(0), *t.ctx.fp8, t.ctx.scratch,
-                                 t.ctx.region, t.ctx.stream);
+      return layer_.fp8.backward(dx, {.dw = {}}, dy, {}, {}, t.weight(0), Fp8Context::of(t.ctx));
     layer_.fp8.backward(dx, t.weight_gradient(0), dy, has_codes_ ? dx : t.in(1),
-                        has_codes_ ? t.in(1) : Tensor{}, t.weight(0), *t.ctx.fp8, t.ctx.scratch, t.ctx.region,
-                        t.ctx.stream);
+                        has_codes_ ? t.in(1) : Tensor{}, t.weight(0), Fp8Context::of(t.ctx));
   }
   void check(const PlacedOp& p) const override {
     if (is_trained(p.op)) check_weight_gradient(p);
@@ -199,9 +197,7 @@ class Product final : public Primitive {
       terms.bias = t.weight(1);
       terms.rounded = t.ctx.scratch.alloc(y.dtype, {layer_.out});
     }
-    if (is_fp8_)
-      return layer_.fp8.forward(y, x, t.out(1), t.weight(0), terms, *t.ctx.fp8, t.ctx.scratch, t.ctx.region,
-                                t.ctx.stream);
+    if (is_fp8_) return layer_.fp8.forward(y, x, t.out(1), t.weight(0), terms, Fp8Context::of(t.ctx));
     if (layer_.scale != 1)
       return scaled_matmul(y, x, t.weight(0), MatmulForm::kNT, layer_.scale, false, t.ctx.stream);
     if (!has_bias(t.op) && !base) return multiply_by_weight(t.ctx, y, x, layer_.weight);

@@ -1,7 +1,7 @@
 // Activation checkpointing: which values of the forward pass are kept for backward follows from a
 // RecomputePlan (nn/recompute.h), and what is not kept is made again. Results that a plan shares between
-// blocks (Place::kShared) are made again for a whole segment of blocks before its backward pass; others
-// (Place::kNone) just before they are read.
+// blocks (Storage::kShared) are made again for a whole segment of blocks before its backward pass; others
+// (Storage::kNone) just before they are read.
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -31,7 +31,7 @@ class Recompute {
         if (id != kNoValue) producer_[static_cast<size_t>(id)] = static_cast<int>(i);
     find_homes();
     find_far_values();
-    for (size_t l = 0; l < plan_.blocks.size(); ++l) again_.push_back(plan_.again(l));
+    for (size_t l = 0; l < plan_.blocks.size(); ++l) again_.push_back(plan_.needs_recompute(l));
   }
 
   void run() {
@@ -86,9 +86,9 @@ class Recompute {
       }
   }
 
-  Fate fate_of(Place place, bool is_again) const {
-    if (place == Place::kNone) return Fate::kAtUse;
-    return place == Place::kShared && is_again ? Fate::kBySegment : Fate::kKept;
+  Fate fate_of(Storage place, bool is_again) const {
+    if (place == Storage::kNone) return Fate::kAtUse;
+    return place == Storage::kShared && is_again ? Fate::kBySegment : Fate::kKept;
   }
   // The fate of a value of the forward pass that backward reads.
   Fate fate(ValueId id) const {
@@ -104,7 +104,7 @@ class Recompute {
     if (home.half == Half::kNone) return Fate::kKept;
     const size_t l = index(home);
     const BlockPlan& block = plan_.blocks[l];
-    const RecomputePlan::Again& again = again_[l];
+    const RecomputePlan::NeedsRecompute& again = again_[l];
     if (home.half == Half::kAttention) {
       if (v.role == Role::kStream) return fate_of(block.attention.x, l > 0 && again_[l - 1].pre);
       if (v.role == Role::kNormalised) return fate_of(block.attention.h, again.heads);
@@ -192,7 +192,7 @@ class Recompute {
   std::vector<int> producer_;  // by value: index of the operation of forward that writes it; -1: none
   std::vector<Scope> home_;    // by value
   std::vector<bool> is_far_;   // by value: it is kept whatever the plan says
-  std::vector<RecomputePlan::Again> again_;  // by block
+  std::vector<RecomputePlan::NeedsRecompute> again_;  // by block
   Made made_;
 };
 

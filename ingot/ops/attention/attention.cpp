@@ -56,8 +56,8 @@ cpu::AttentionProblem check_problem(const AttentionShape& s, const Tensor& doc_s
   INGOT_CHECK(dropout.p == 0 || !is_decoding(s), "{}: no dropout where T = 1 and S = {}", op, s.S);
   INGOT_CHECK(config.window >= 0 && (config.window == 0 || config.is_causal),
               "{}: a window must not be negative and is for causal attention, got {}", op, config.window);
-  INGOT_CHECK(!config.first_rows || (doc_start && config.first_rows.device == Device::kCuda),
-              "{}: first_rows must be on a device, and doc_start with it", op);
+  INGOT_CHECK(!config.cu_seqlens || (doc_start && config.cu_seqlens.device == Device::kCuda),
+              "{}: cu_seqlens must be on a device, and doc_start with it", op);
   const int64_t window = config.window < s.S ? config.window : 0;
   if (!doc_start) return {s, config.scale, config.is_causal, nullptr, dropout, window};
   INGOT_CHECK(s.S == s.T, "{}: doc_start wants S == T, got S = {}, T = {}", op, s.S, s.T);
@@ -167,11 +167,12 @@ void attention_forward(const AttentionOperands& t, const AttentionConfig& config
   float* place = check_scratch(scratch, attention_forward_scratch(shape), op);
   float* lse = t.lse ? t.lse.as<float>() : nullptr;
   with_dtype(t.q.dtype, op, [&]<typename T>() {
-    const HeadView<T> out(t.out), q(t.q), k(t.k), v(t.v);
+    const cpu::AttentionViews<T> views{HeadView<T>(t.out), HeadView<T>(t.q), HeadView<T>(t.k),
+                                       HeadView<T>(t.v), lse};
     if (is_decoding(shape))
-      cpu::attention_decode<T>(problem, out, lse, q, k, v, last_keys(shape, problem.window), place);
+      cpu::attention_decode<T>(problem, views, last_keys(shape, problem.window), place);
     else
-      cpu::attention_forward<T>(problem, out, lse, q, k, v, place);
+      cpu::attention_forward(problem, views, place);
   });
 }
 

@@ -146,13 +146,15 @@ __device__ __forceinline__ int rows_before(int64_t end, int64_t first) {
 // Loads rows [first, first + kRows) of batch row b and head h; rows from `end` on are 0.
 template <int G, typename T>
 __device__ __forceinline__ void load_tile(Quad* tile, const HeadView<T>& from, int64_t b, int64_t h,
-                                          int64_t first, int64_t end, int D, bool is_wide) {
+                                          int64_t first, int64_t end, const Problem<T>& a) {
   constexpr int kRowQuads = kQuads * G;
+  const int D = static_cast<int>(a.shape.D);
 #pragma unroll
   for (int i = 0; i < kTileQuads / kBlock; ++i) {
     const int place = i * kBlock + static_cast<int>(threadIdx.x), row = place / kRowQuads;
-    tile[place] =
-        first + row < end ? load_quad(from.at(b, first + row, h), place % kRowQuads * 4, D, is_wide) : Quad{};
+    tile[place] = first + row < end
+                      ? load_quad(from.at(b, first + row, h), place % kRowQuads * 4, D, a.is_wide)
+                      : Quad{};
   }
 }
 
@@ -175,8 +177,8 @@ __global__ void __launch_bounds__(kBlock) forward(Problem<T> a, HeadView<T> out,
   for (int64_t tile = a.first_key(b, first_t) / kRows<G> * kRows<G>; tile < a.end_key(last_t);
        tile += kRows<G>) {
     __syncthreads();
-    load_tile<G>(k_tile, a.k, b, kv, tile, S, D, a.is_wide);
-    load_tile<G>(v_tile, a.v, b, kv, tile, S, D, a.is_wide);
+    load_tile<G>(k_tile, a.k, b, kv, tile, S, a);
+    load_tile<G>(v_tile, a.v, b, kv, tile, S, a);
     __syncthreads();
     const int used = rows_before<G>(a.end_key(last_t), tile);
     for (int chunk = 0; chunk < used; chunk += kChunk) {
@@ -238,8 +240,8 @@ __global__ void __launch_bounds__(kBlock) backward_q(Problem<T> a, Gradients<T> 
   for (int64_t tile = a.first_key(b, first_t) / kRows<G> * kRows<G>; tile < a.end_key(last_t);
        tile += kRows<G>) {
     __syncthreads();
-    load_tile<G>(k_tile, a.k, b, kv, tile, S, D, a.is_wide);
-    load_tile<G>(v_tile, a.v, b, kv, tile, S, D, a.is_wide);
+    load_tile<G>(k_tile, a.k, b, kv, tile, S, a);
+    load_tile<G>(v_tile, a.v, b, kv, tile, S, a);
     __syncthreads();
     const int used = rows_before<G>(a.end_key(last_t), tile);
     for (int j = 0; j < used; ++j) {
@@ -280,8 +282,8 @@ __global__ void __launch_bounds__(kBlock) backward_kv(Problem<T> a, Gradients<T>
   for (int64_t h = kv * (H / K); h < (kv + 1) * (H / K); ++h)
     for (int64_t tile = earliest / kRows<G> * kRows<G>; tile < end_t; tile += kRows<G>) {
       __syncthreads();
-      load_tile<G>(q_tile, a.q, b, h, tile, T_, D, a.is_wide);
-      load_tile<G>(d_out_tile, d.d_out, b, h, tile, T_, D, a.is_wide);
+      load_tile<G>(q_tile, a.q, b, h, tile, T_, a);
+      load_tile<G>(d_out_tile, d.d_out, b, h, tile, T_, a);
       if (threadIdx.x < kRows<G> && tile + threadIdx.x < T_) {
         const int64_t t = tile + threadIdx.x;
         lse[threadIdx.x] = d.lse[(b * H + h) * T_ + t];

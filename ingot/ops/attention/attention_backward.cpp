@@ -67,11 +67,11 @@ struct F32Gradients {
   }
   void add_key_gradients(const Block& block, int64_t first_key, int64_t D) const {
     const auto seen_by = [&](int64_t j, int64_t) { return tile::Span{block.first_query(j), block.m}; };
-    tile::product<false>(Start::kAdd, dv.from_row(first_key), p, d_out, block.n, D, seen_by);
-    tile::product<false>(Start::kAdd, dk.from_row(first_key), dp, q, block.n, D, seen_by);
+    tile::product<false>(Start::kAdd, dv.from_row(first_key), p, d_out, {block.n, D}, seen_by);
+    tile::product<false>(Start::kAdd, dk.from_row(first_key), dp, q, {block.n, D}, seen_by);
   }
   void add_query_gradients(const Block& block, int64_t first_key, bool is_first, int64_t D) const {
-    tile::product<true>(is_first ? Start::kZero : Start::kAdd, dq, dp, k.from_row(first_key), block.m, D,
+    tile::product<true>(is_first ? Start::kZero : Start::kAdd, dq, dp, k.from_row(first_key), {block.m, D},
                         [&](int64_t, int64_t q_end) {
                           return tile::Span{0, block.visible_keys(q_end - 1)};
                         });

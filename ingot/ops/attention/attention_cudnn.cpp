@@ -182,7 +182,7 @@ struct Documents {
   cuda::DocumentTable table = {};
   Tensor lse_by_token = {};  // (B*T, H) f32
 
-  void add_places(const AttentionGraph& g, std::vector<Place>& places) const {
+  void add_places(const AttentionGraph& g, std::vector<Binding>& places) const {
     if (!lse_by_token) return;
     places.push_back({g.lengths, table.lengths.data});
     places.push_back({g.qkv_at, table.qkv_at.data});
@@ -191,7 +191,7 @@ struct Documents {
   }
 };
 
-Documents lay_out_documents(const FusedAttention& p, const Tensor& first_rows, Scratch& place,
+Documents lay_out_documents(const FusedAttention& p, const Tensor& cu_seqlens, Scratch& place,
                             Stream& stream) {
   const int64_t D = p.documents;
   const auto take = [&](DType dtype, const Shape& shape, int64_t numbers) {
@@ -201,7 +201,7 @@ Documents lay_out_documents(const FusedAttention& p, const Tensor& first_rows, S
   documents.table = {take(DType::i32, {D}, D), take(DType::i32, {D + 1}, D + 1),
                      take(DType::i32, {D + 1}, D + 1), take(DType::i32, {D + 1}, D + 1)};
   documents.lse_by_token = take(DType::f32, {p.B * p.T, p.H}, p.B * p.T * p.H);
-  cuda::document_table(documents.table, first_rows, {.qkv = p.q[1], .out = p.out[1], .lse = p.H}, stream);
+  cuda::document_table(documents.table, cu_seqlens, {.qkv = p.q[1], .out = p.out[1], .lse = p.H}, stream);
   return documents;
 }
 
@@ -222,13 +222,13 @@ std::optional<Documents> prepare(FusedAttention& p, const AttentionConfig& confi
   if (!has_room(false)) return std::nullopt;
   p.masks_with_infinity = cuda::libraries_of(stream).masks_with_infinity;
   if (is_packed(p) && has_room(true) && take_documents(p, config, plans_of(stream).version()))
-    return lay_out_documents(p, config.first_rows, place, stream);
+    return lay_out_documents(p, config.cu_seqlens, place, stream);
   return Documents{};
 }
 
 // Without a kernel for documents, the mask remains.
 AttentionConfig with_mask_only(AttentionConfig config) {
-  config.first_rows = {};
+  config.cu_seqlens = {};
   return config;
 }
 
@@ -262,7 +262,7 @@ std::string attention_forward(const AttentionOperands& t, const AttentionConfig&
   const bool has_documents = problem->documents > 0;
   const Tensor& kept_lse = has_documents ? documents->lse_by_token : t.lse;
   const auto run = [&](const AttentionGraph& g, const Plan& plan) {
-    std::vector<Place> places{
+    std::vector<Binding> places{
         {g.q, t.q.data}, {g.k, t.k.data}, {g.v, t.v.data}, {g.out, t.out.data}, {g.lse, kept_lse.data}};
     if (g.doc_start != OpGraph::kNone) places.push_back({g.doc_start, t.doc_start.data});
     documents->add_places(g, places);
@@ -302,10 +302,10 @@ std::string attention_backward(const AttentionGradients& d, const AttentionOpera
     dv_heads = place.take(numbers);
   }
   const auto run = [&](const AttentionGraph& g, const Plan& plan) {
-    std::vector<Place> places{{g.q, t.q.data},     {g.k, t.k.data},        {g.v, t.v.data},
-                              {g.out, t.out.data}, {g.lse, kept_lse.data}, {g.d_out, d.d_out.data},
-                              {g.dq, d.dq.data},   {g.dk, d.dk.data},      {g.dv, d.dv.data},
-                              {g.delta, delta},    {g.dq_sum, dq_sum}};
+    std::vector<Binding> places{{g.q, t.q.data},     {g.k, t.k.data},        {g.v, t.v.data},
+                                {g.out, t.out.data}, {g.lse, kept_lse.data}, {g.d_out, d.d_out.data},
+                                {g.dq, d.dq.data},   {g.dk, d.dk.data},      {g.dv, d.dv.data},
+                                {g.delta, delta},    {g.dq_sum, dq_sum}};
     if (g.doc_start != OpGraph::kNone) places.push_back({g.doc_start, t.doc_start.data});
     documents->add_places(g, places);
     if (dk_heads) places.insert(places.end(), {{g.dk_heads, dk_heads}, {g.dv_heads, dv_heads}});

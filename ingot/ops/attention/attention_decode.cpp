@@ -114,19 +114,19 @@ float softmax_row(float* s, int64_t n, float scale, float& max, float& sum) {
 }
 
 template <typename T>
-void decode_part(const AttentionProblem& p, Part& part, HeadView<T> q, HeadView<T> k, HeadView<T> v,
-                 int64_t b, int64_t kv, const DecodeKeys& keys) {
+void decode_part(const AttentionProblem& p, Part& part, const AttentionViews<T>& t, int64_t b, int64_t kv,
+                 const DecodeKeys& keys) {
   const int64_t G = p.shape.H / p.shape.K, D = p.shape.D;
-  tile::load_rows(part.q, q.at(b, 0, kv * G), q.head_stride, G, D);
+  tile::load_rows(part.q, t.q.at(b, 0, kv * G), t.q.head_stride, G, D);
   std::fill_n(part.out.data, G * part.out.ld, 0.0f);
   std::fill_n(part.max, G, -std::numeric_limits<float>::infinity());
   std::fill_n(part.sum, G, 0.0f);
   for (int64_t s = keys.begin; s < keys.end; s += kKeys) {
     const int64_t n = std::min(kKeys, keys.end - s);
     for (int64_t g = 0; g < G; ++g) {
-      dot_rows(part.s.row(g), part.q.row(g), k.at(keys.row, s, kv), k.time_stride, n, D);
+      dot_rows(part.s.row(g), part.q.row(g), t.k.at(keys.row, s, kv), t.k.time_stride, n, D);
       const float rescale = softmax_row(part.s.row(g), n, p.scale, part.max[g], part.sum[g]);
-      add_rows(part.out.row(g), rescale, part.s.row(g), v.at(keys.row, s, kv), v.time_stride, n, D);
+      add_rows(part.out.row(g), rescale, part.s.row(g), t.v.at(keys.row, s, kv), t.v.time_stride, n, D);
     }
   }
 }
@@ -147,8 +147,8 @@ int64_t attention_decode_scratch(const AttentionShape& shape) {
 }
 
 template <typename T>
-void attention_decode(const AttentionProblem& p, HeadView<T> out, float* lse, HeadView<T> q, HeadView<T> k,
-                      HeadView<T> v, std::span<const DecodeKeys> keys, float* scratch) {
+void attention_decode(const AttentionProblem& p, const AttentionViews<T>& t, std::span<const DecodeKeys> keys,
+                      float* scratch) {
   const AttentionShape& shape = p.shape;
   const int64_t most = key_parts(shape.K, shape.S), size = part_size(shape), G = shape.H / shape.K;
   const auto parts_of = [&](const DecodeKeys& own) {
@@ -165,29 +165,29 @@ void attention_decode(const AttentionProblem& p, HeadView<T> out, float* lse, He
       if (i >= parts_of(own)) continue;
       Part part = part_of(unit);
       const Range slice = split_range(own.end - own.begin, parts_of(own), i);
-      decode_part(p, part, q, k, v, b, kv, {own.row, own.begin + slice.begin, own.begin + slice.end});
+      decode_part(p, part, t, b, kv, {own.row, own.begin + slice.begin, own.begin + slice.end});
     }
   });
   for (int64_t head = 0; head < shape.B * shape.H; ++head) {
     const int64_t b = head / shape.H, h = head % shape.H, g = h % G;
     const int64_t parts = parts_of(keys[static_cast<size_t>(b)]);
     if (parts == 0) {
-      std::fill_n(out.at(b, 0, h), shape.D, T(0.0f));
+      std::fill_n(t.out.at(b, 0, h), shape.D, T(0.0f));
       continue;
     }
     const int64_t first = (b * shape.K + h / G) * most;
     Part total = part_of(first);
     for (int64_t i = 1; i < parts; ++i) merge_part(total, part_of(first + i), p.scale, g, shape.D);
-    tile::store_rows(out.at(b, 0, h), 0, total.out.from_row(g), 1, shape.D, 1.0f / total.sum[g]);
-    if (lse) lse[head] = total.max[g] * p.scale + std::log(total.sum[g]);
+    tile::store_rows(t.out.at(b, 0, h), 0, total.out.from_row(g), 1, shape.D, 1.0f / total.sum[g]);
+    if (t.lse) t.lse[head] = total.max[g] * p.scale + std::log(total.sum[g]);
   }
 }
 
-template void attention_decode(const AttentionProblem&, HeadView<float>, float*, HeadView<float>,
-                               HeadView<float>, HeadView<float>, std::span<const DecodeKeys>, float*);
-template void attention_decode(const AttentionProblem&, HeadView<bf16>, float*, HeadView<bf16>,
-                               HeadView<bf16>, HeadView<bf16>, std::span<const DecodeKeys>, float*);
-template void attention_decode(const AttentionProblem&, HeadView<f16>, float*, HeadView<f16>, HeadView<f16>,
-                               HeadView<f16>, std::span<const DecodeKeys>, float*);
+template void attention_decode(const AttentionProblem&, const AttentionViews<float>&,
+                               std::span<const DecodeKeys>, float*);
+template void attention_decode(const AttentionProblem&, const AttentionViews<bf16>&,
+                               std::span<const DecodeKeys>, float*);
+template void attention_decode(const AttentionProblem&, const AttentionViews<f16>&,
+                               std::span<const DecodeKeys>, float*);
 
 }  // namespace ingot::cpu

@@ -55,7 +55,7 @@ struct F32Products {
   // out = rescale * out + p v for one key tile; s holds p.
   void add_values(const Block& block, int64_t first_key, bool is_first, int64_t D) const {
     tile::product<true>(
-        is_first ? Start::kZero : Start::kScaled, out, s, v.from_row(first_key), block.m, D,
+        is_first ? Start::kZero : Start::kScaled, out, s, v.from_row(first_key), {block.m, D},
         [&](int64_t, int64_t q_end) {
           return tile::Span{0, block.visible_keys(q_end - 1)};
         },
@@ -150,8 +150,7 @@ int64_t scratch_of(const AttentionShape& shape) {
 // A unit of work is a pair of query chunks of one head, one early and one late, so that all units cost
 // the same under a causal mask.
 template <typename Products, typename T>
-void run_forward(const AttentionProblem& p, HeadView<T> out, float* lse, HeadView<T> q, HeadView<T> k,
-                 HeadView<T> v, float* scratch) {
+void run_forward(const AttentionProblem& p, const AttentionViews<T>& t, float* scratch) {
   const AttentionShape& shape = p.shape;
   const int64_t chunks = (shape.T + kQueries - 1) / kQueries, pairs = (chunks + 1) / 2;
   const int64_t thread_scratch = attention_forward_scratch(shape, 1);
@@ -161,12 +160,12 @@ void run_forward(const AttentionProblem& p, HeadView<T> out, float* lse, HeadVie
     const std::optional<AttentionKeep> keep = make_keep(p, b, h);
     for_each_query_tile(p, b, begin, end, [&](const QueryTile& tile) {
       const int64_t m = tile.queries(), D = shape.D;
-      ws.load_queries(q.at(b, tile.begin, h), q.time_stride, m, D);
+      ws.load_queries(t.q.at(b, tile.begin, h), t.q.time_stride, m, D);
       forward_tile(p, ws, tile, keep ? &*keep : nullptr);
       for (int64_t i = 0; i < m; ++i) ws.rescale[i] = 1.0f / ws.sum[i];
-      tile::store_rows(out.at(b, tile.begin, h), out.time_stride, ws.out, m, D, 1.0f, ws.rescale);
-      if (!lse) return;
-      float* row = lse + (b * shape.H + h) * shape.T + tile.begin;
+      tile::store_rows(t.out.at(b, tile.begin, h), t.out.time_stride, ws.out, m, D, 1.0f, ws.rescale);
+      if (!t.lse) return;
+      float* row = t.lse + (b * shape.H + h) * shape.T + tile.begin;
       for (int64_t i = 0; i < m; ++i) row[i] = ws.max[i] * p.scale + std::log(ws.sum[i]);
     });
   };
@@ -178,7 +177,7 @@ void run_forward(const AttentionProblem& p, HeadView<T> out, float* lse, HeadVie
     for (int64_t unit = unit_begin; unit < unit_end; ++unit) {
       const int64_t b = unit / pairs / shape.H, h = unit / pairs % shape.H, pair = unit % pairs;
       const int64_t kv = p.kv_head(h);
-      if (std::exchange(loaded, b * shape.K + kv) != b * shape.K + kv) ws.load_keys(k, v, b, kv, shape);
+      if (std::exchange(loaded, b * shape.K + kv) != b * shape.K + kv) ws.load_keys(t.k, t.v, b, kv, shape);
       run_chunk(ws, b, h, pair);
       if (chunks - 1 - pair != pair) run_chunk(ws, b, h, chunks - 1 - pair);
     }
@@ -196,21 +195,17 @@ int64_t attention_forward_scratch(const AttentionShape& shape, int threads) {
 }
 
 template <typename T>
-void attention_forward(const AttentionProblem& p, HeadView<T> out, float* lse, HeadView<T> q, HeadView<T> k,
-                       HeadView<T> v, float* scratch) {
+void attention_forward(const AttentionProblem& p, const AttentionViews<T>& t, float* scratch) {
 #ifdef INGOT_ATTENTION_BF16
   if constexpr (std::is_same_v<T, bf16>) {
-    if (tile::fits_bf16_units(p.shape)) return run_forward<Bf16Products>(p, out, lse, q, k, v, scratch);
+    if (tile::fits_bf16_units(p.shape)) return run_forward<Bf16Products>(p, t, scratch);
   }
 #endif
-  run_forward<F32Products>(p, out, lse, q, k, v, scratch);
+  run_forward<F32Products>(p, t, scratch);
 }
 
-template void attention_forward(const AttentionProblem&, HeadView<float>, float*, HeadView<float>,
-                                HeadView<float>, HeadView<float>, float*);
-template void attention_forward(const AttentionProblem&, HeadView<bf16>, float*, HeadView<bf16>,
-                                HeadView<bf16>, HeadView<bf16>, float*);
-template void attention_forward(const AttentionProblem&, HeadView<f16>, float*, HeadView<f16>, HeadView<f16>,
-                                HeadView<f16>, float*);
+template void attention_forward(const AttentionProblem&, const AttentionViews<float>&, float*);
+template void attention_forward(const AttentionProblem&, const AttentionViews<bf16>&, float*);
+template void attention_forward(const AttentionProblem&, const AttentionViews<f16>&, float*);
 
 }  // namespace ingot::cpu

@@ -148,8 +148,8 @@ bool add_gradients(FusedAttention& problem, const AttentionGradients& d) {
 
 bool take_documents(FusedAttention& p, const AttentionConfig& config, size_t version) {
   constexpr size_t kLastUntrusted = 91500;
-  constexpr int64_t kMostElements = std::numeric_limits<int32_t>::max();
-  const int64_t documents = config.first_rows ? config.first_rows.dim(0) - 1 : 0, rows = p.B * p.T;
+  constexpr int64_t kMaxElements = std::numeric_limits<int32_t>::max();
+  const int64_t documents = config.cu_seqlens ? config.cu_seqlens.dim(0) - 1 : 0, rows = p.B * p.T;
   if (documents <= 0 || documents > rows / kLeastDocumentTokens || version <= kLastUntrusted || p.D % 16 != 0)
     return false;
   // A document's rows are at one distance from each other across the batch, which q, k and v share, and so do
@@ -159,7 +159,7 @@ bool take_documents(FusedAttention& p, const AttentionConfig& config, size_t ver
     if (!is_even(*s)) return false;
   // The gradients of keys and values of all query heads have the largest offsets.
   const int64_t widest = std::max(p.q[1] * (p.H / p.K), p.out[1]);
-  if (p.k[1] != p.q[1] || p.v[1] != p.q[1] || rows * widest > kMostElements) return false;
+  if (p.k[1] != p.q[1] || p.v[1] != p.q[1] || rows * widest > kMaxElements) return false;
   if (p.dq[1] != 0) {
     for (const auto* s : {&p.dq, &p.dk, &p.dv, &p.d_out})
       if (!is_even(*s)) return false;

@@ -44,8 +44,8 @@ std::optional<FusedAttention> fused_attention(const AttentionOperands& t, const 
 // kernel.
 bool has_right_gradients(const FusedAttention& problem, size_t version);
 bool add_gradients(FusedAttention& problem, const AttentionGradients& d);
-// Makes the batch of the graph the documents of AttentionConfig::first_rows, so that nothing is computed
-// between documents. Returns false, and changes nothing, if the graph must keep the mask: without first_rows,
+// Makes the batch of the graph the documents of AttentionConfig::cu_seqlens, so that nothing is computed
+// between documents. Returns false, and changes nothing, if the graph must keep the mask: without cu_seqlens,
 // with a cuDNN of
 // 9.15.0 or older, where D is no multiple of 16, or with strides or a size that offsets in 32 bits
 // cannot express. Forward and backward decide alike if their strides are alike.

@@ -114,8 +114,12 @@ int64_t attention_backward_scratch(const AttentionShape& shape, int threads);
 int64_t attention_decode_scratch(const AttentionShape& shape);
 
 template <typename T>
-void attention_forward(const AttentionProblem& p, HeadView<T> out, float* lse, HeadView<T> q, HeadView<T> k,
-                       HeadView<T> v, float* scratch);
+struct AttentionViews {
+  HeadView<T> out, q, k, v;
+  float* lse = nullptr;  // (B,H,T) or null
+};
+template <typename T>
+void attention_forward(const AttentionProblem& p, const AttentionViews<T>& t, float* scratch);
 
 // The keys [begin, end) of batch row `row` of k and v, which one query sees; none if end == 0.
 struct DecodeKeys {
@@ -125,8 +129,8 @@ struct DecodeKeys {
 // is at most shape.S. A query's result depends on its number of keys, and on no other query. out is 0 if
 // there are none.
 template <typename T>
-void attention_decode(const AttentionProblem& p, HeadView<T> out, float* lse, HeadView<T> q, HeadView<T> k,
-                      HeadView<T> v, std::span<const DecodeKeys> keys, float* scratch);
+void attention_decode(const AttentionProblem& p, const AttentionViews<T>& t, std::span<const DecodeKeys> keys,
+                      float* scratch);
 
 template <typename T>
 struct AttentionGradients {

@@ -49,11 +49,12 @@ struct Matrix {
 
 enum class Start { kZero, kAdd, kScaled };  // c = ab, c += ab, c = scale[i] c + ab
 
-// c (R, W registers) = or += a (R, k) times b (k, W registers). a's element (i,p) is at p * lda + i with
-// kIsColumnMajor, otherwise at i * lda + p. Each step of k does R x W fused multiply-adds for R + W loads.
+// c (R, W registers) = or += a (R, k) times b (k, W registers). a's element (i,p) is at p * ld + i with
+// kIsColumnMajor, otherwise at i * ld + p. Each step of k does R x W fused multiply-adds for R + W loads.
 template <int R, int W, bool kIsColumnMajor>
-[[gnu::noinline]] void micro_product(Start start, Matrix c, const float* a, int64_t lda, const float* b,
-                                     int64_t ldb, int64_t k, const float* scale) {
+[[gnu::noinline]] void micro_product(Start start, Matrix c, Matrix a, Matrix b, int64_t k,
+                                     const float* scale) {
+  const int64_t lda = a.ld;
   Vec acc[R][W];
   _Pragma("GCC unroll 16") for (int i = 0; i < R; ++i) _Pragma("GCC unroll 16") for (int w = 0; w < W; ++w) {
     const Vec old = start == Start::kZero ? Vec{} : vec::load(c.row(i) + w * kLanes);
@@ -62,46 +63,51 @@ template <int R, int W, bool kIsColumnMajor>
   constexpr int kGroup = kIsColumnMajor ? R : 3;  // rows addressed from one pointer: +0, +lda, +2 lda
   constexpr int kPointers = (R + kGroup - 1) / kGroup;
   const float* first[kPointers];
-  _Pragma("GCC unroll 16") for (int g = 0; g < kPointers; ++g) first[g] = a + g * kGroup * lda;
+  _Pragma("GCC unroll 16") for (int g = 0; g < kPointers; ++g) first[g] = a.data + g * kGroup * lda;
+  const float* b_row = b.data;
   for (int64_t p = 0; p < k; ++p) {
     Vec row[W];
-    _Pragma("GCC unroll 16") for (int w = 0; w < W; ++w) row[w] = vec::load(b + w * kLanes);
+    _Pragma("GCC unroll 16") for (int w = 0; w < W; ++w) row[w] = vec::load(b_row + w * kLanes);
     _Pragma("GCC unroll 16") for (int i = 0; i < R; ++i) {
       const float x = first[i / kGroup][i % kGroup * (kIsColumnMajor ? 1 : lda)];
       _Pragma("GCC unroll 16") for (int w = 0; w < W; ++w) acc[i][w] =
           fused_multiply_add(x, row[w], acc[i][w]);
     }
     _Pragma("GCC unroll 16") for (int g = 0; g < kPointers; ++g) first[g] += kIsColumnMajor ? lda : 1;
-    b += ldb;
+    b_row += b.ld;
   }
   _Pragma("GCC unroll 16") for (int i = 0; i < R; ++i) _Pragma("GCC unroll 16") for (int w = 0; w < W; ++w)
       vec::store(c.row(i) + w * kLanes, acc[i][w]);
 }
 
 template <int R, int W, bool kIsColumnMajor>
-void micro_product_rows(int64_t rows, Start start, Matrix c, const float* a, int64_t lda, const float* b,
-                        int64_t ldb, int64_t k, const float* scale) {
-  if (rows == R) return micro_product<R, W, kIsColumnMajor>(start, c, a, lda, b, ldb, k, scale);
-  if constexpr (R > 1) micro_product_rows<R - 1, W, kIsColumnMajor>(rows, start, c, a, lda, b, ldb, k, scale);
+void micro_product_rows(int64_t rows, Start start, Matrix c, Matrix a, Matrix b, int64_t k,
+                        const float* scale) {
+  if (rows == R) return micro_product<R, W, kIsColumnMajor>(start, c, a, b, k, scale);
+  if constexpr (R > 1) micro_product_rows<R - 1, W, kIsColumnMajor>(rows, start, c, a, b, k, scale);
 }
 
 struct Span {
   int64_t begin, end;
 };
+struct Extent {
+  int64_t rows, columns;
+};
 
 // c (rows, columns) = or += a times b, where rows [r, r_end) sum over the range inner(r, r_end) only.
 // columns is rounded up to whole registers. scale (rows) is used by Start::kScaled.
 template <bool kIsColumnMajor, typename Inner>
-inline void product(Start start, Matrix c, Matrix a, Matrix b, int64_t rows, int64_t columns, Inner&& inner,
+inline void product(Start start, Matrix c, Matrix a, Matrix b, Extent size, Inner&& inner,
                     const float* scale = nullptr) {
+  const int64_t rows = size.rows, columns = size.columns;
   const auto panel = [&]<int W>(int64_t column) {
     for (int64_t r = 0; r < rows; r += kRows) {
       const int64_t count = std::min<int64_t>(kRows, rows - r);
       const auto [begin, end] = inner(r, r + count);
       if (begin >= end && start != Start::kZero) continue;
-      const float* a_first = kIsColumnMajor ? a.row(begin) + r : a.row(r) + begin;
+      float* a_first = kIsColumnMajor ? a.row(begin) + r : a.row(r) + begin;
       micro_product_rows<kRows, W, kIsColumnMajor>(
-          count, start, {c.row(r) + column, c.ld}, a_first, a.ld, b.row(begin) + column, b.ld,
+          count, start, {c.row(r) + column, c.ld}, {a_first, a.ld}, {b.row(begin) + column, b.ld},
           std::max<int64_t>(end - begin, 0), scale + (scale ? r : 0));
     }
   };
@@ -126,7 +132,7 @@ struct Block {
 inline void score_product(Matrix s, Matrix a, Matrix columns, const Block& block, int64_t D) {
   for (int64_t q = 0; q < block.m; q += kPanel)
     product<false>(Start::kZero, {s.data + q, s.ld}, a, {columns.data + q, columns.ld},
-                   block.visible_keys(block.last_query_of_panel(q)), kPanel, [D](int64_t, int64_t) {
+                   {block.visible_keys(block.last_query_of_panel(q)), kPanel}, [D](int64_t, int64_t) {
                      return Span{0, D};
                    });
 }

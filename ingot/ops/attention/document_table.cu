@@ -7,13 +7,13 @@ namespace {
 
 struct FillTable {
   int32_t *lengths, *qkv_at, *out_at, *lse_at;
-  const int32_t* first_rows;
+  const int32_t* cu_seqlens;
   DocumentStrides strides;
   int64_t D;
 
   __device__ void operator()(int64_t i) const {
-    const int64_t first = first_rows[i];
-    if (i < D) lengths[i] = static_cast<int32_t>(first_rows[i + 1] - first);
+    const int64_t first = cu_seqlens[i];
+    if (i < D) lengths[i] = static_cast<int32_t>(cu_seqlens[i + 1] - first);
     qkv_at[i] = static_cast<int32_t>(first * strides.qkv);
     out_at[i] = static_cast<int32_t>(first * strides.out);
     lse_at[i] = static_cast<int32_t>(first * strides.lse);
@@ -47,19 +47,19 @@ void turn(const Tensor& lse, const Tensor& by_token, const char* op, Stream& str
 
 }  // namespace
 
-void document_table(const DocumentTable& table, const Tensor& first_rows, const DocumentStrides& strides,
+void document_table(const DocumentTable& table, const Tensor& cu_seqlens, const DocumentStrides& strides,
                     Stream& stream) {
   const char* op = "document_table";
-  INGOT_CHECK(first_rows.rank() == 1 && first_rows.elements() > 1, "{}: first_rows must be (D + 1)", op);
-  check_tensor(first_rows, DType::i32, first_rows.shape, op);
-  const int64_t D = first_rows.dim(0) - 1;
+  INGOT_CHECK(cu_seqlens.rank() == 1 && cu_seqlens.elements() > 1, "{}: cu_seqlens must be (D + 1)", op);
+  check_tensor(cu_seqlens, DType::i32, cu_seqlens.shape, op);
+  const int64_t D = cu_seqlens.dim(0) - 1;
   check_tensor(table.lengths, DType::i32, {D}, op);
   for (const Tensor* at : {&table.qkv_at, &table.out_at, &table.lse_at})
     check_tensor(*at, DType::i32, {D + 1}, op);
   launch_elementwise<1>(
       D + 1, op, stream,
       FillTable{table.lengths.as<int32_t>(), table.qkv_at.as<int32_t>(), table.out_at.as<int32_t>(),
-                table.lse_at.as<int32_t>(), first_rows.as<int32_t>(), strides, D});
+                table.lse_at.as<int32_t>(), cu_seqlens.as<int32_t>(), strides, D});
 }
 
 void lse_to_tokens(const Tensor& by_token, const Tensor& lse, Stream& stream) {

@@ -16,8 +16,8 @@ struct DocumentTable {
 struct DocumentStrides {
   int64_t qkv, out, lse;  // elements from one token to the next
 };
-// Fills the table. first_rows: AttentionConfig::first_rows.
-void document_table(const DocumentTable& table, const Tensor& first_rows, const DocumentStrides& strides,
+// Fills the table. cu_seqlens: AttentionConfig::cu_seqlens.
+void document_table(const DocumentTable& table, const Tensor& cu_seqlens, const DocumentStrides& strides,
                     Stream& stream);
 
 // Copies lse between its layout (B, H, T) and by_token (B*T, H), both f32 and contiguous.

@@ -96,9 +96,12 @@ int64_t attention_decode_scratch(const AttentionShape& shape, Device device) {
   return cpu::attention_decode_scratch(shape);
 }
 
-void attention_decode(const Tensor& out, const Tensor& q, const KvCache& cache, const Tensor& places,
-                      int64_t longest, const DecodeConfig& config, const Tensor& scratch, Stream& stream) {
+void attention_decode(const DecodeOperands& t, const DecodeConfig& config, const Tensor& scratch,
+                      Stream& stream) {
   const char* op = "attention_decode";
+  const Tensor &out = t.out, &q = t.q, &places = t.places;
+  const KvCache& cache = t.cache;
+  const int64_t longest = t.longest;
   check_tokens(q, op, "q");
   check_tokens(out, op, "out");
   const int64_t N = q.dim(1), H = q.dim(2), D = q.dim(3), K = cache.k.rank() == 4 ? cache.k.dim(2) : 0;
@@ -120,8 +123,7 @@ void attention_decode(const Tensor& out, const Tensor& q, const KvCache& cache, 
               "{}: scratch must be f32 of at least {} elements, got {} {}", op, wanted, name(scratch.dtype),
               scratch.shape.to_string());
   if constexpr (kHasCuda) {
-    if (q.device == Device::kCuda)
-      return cuda::attention_decode(out, q, cache, places, longest, config, scratch, stream);
+    if (q.device == Device::kCuda) return cuda::attention_decode(t, config, scratch, stream);
   }
   std::vector<cpu::DecodeKeys> keys;
   for (int64_t n = 0; n < N; ++n) {
@@ -130,14 +132,15 @@ void attention_decode(const Tensor& out, const Tensor& q, const KvCache& cache, 
                 keys.back().end, longest);
   }
   const cpu::AttentionProblem problem{shape, config.scale, true, nullptr, {}, 0};
-  const auto by_token = [](Tensor t) {  // (1, N, heads, D) as (N, 1, heads, D)
-    t.shape = {t.dim(1), 1, t.dim(2), t.dim(3)};
-    t.strides[0] = t.strides[1];
-    return t;
+  const auto by_token = [](Tensor view) {  // (1, N, heads, D) as (N, 1, heads, D)
+    view.shape = {view.dim(1), 1, view.dim(2), view.dim(3)};
+    view.strides[0] = view.strides[1];
+    return view;
   };
   with_dtype(q.dtype, __func__, [&]<typename T>() {
-    cpu::attention_decode<T>(problem, HeadView<T>(by_token(out)), nullptr, HeadView<T>(by_token(q)),
-                             HeadView<T>(cache.k), HeadView<T>(cache.v), keys, scratch.as<float>());
+    const cpu::AttentionViews<T> views{HeadView<T>(by_token(out)), HeadView<T>(by_token(q)),
+                                       HeadView<T>(cache.k), HeadView<T>(cache.v)};
+    cpu::attention_decode(problem, views, keys, scratch.as<float>());
   });
 }
 

@@ -13,7 +13,7 @@ constexpr int kDecodeThreads = 128;
 constexpr int kHeads = 4;      // query heads of one kv head that a block computes together
 constexpr int kLaneDims = 8;   // most dims of a head that a lane holds
 constexpr int kKeysAhead = 2;  // keys that a lane loads before it uses the first
-constexpr int64_t kMostDims = 256;
+constexpr int64_t kMaxDims = 256;
 constexpr float kNoScore = std::numeric_limits<float>::lowest();
 
 // The slice of a token's keys, and its token.
@@ -267,18 +267,20 @@ void append_to_cache(const KvCache& cache, const Tensor& k, const Tensor& v, con
   });
 }
 
-void attention_decode(const Tensor& out, const Tensor& q, const KvCache& cache, const Tensor& places,
-                      int64_t longest, const DecodeConfig& config, const Tensor& scratch, Stream& stream) {
+void attention_decode(const DecodeOperands& t, const DecodeConfig& config, const Tensor& scratch,
+                      Stream& stream) {
   const char* op = "attention_decode";
+  const Tensor& q = t.q;
+  const KvCache& cache = t.cache;
   const int64_t N = q.dim(1), H = q.dim(2), K = cache.k.dim(2), D = q.dim(3);
-  INGOT_CHECK(D <= kMostDims, "{}: heads of at most {} dims on a CUDA device, got {}", op, kMostDims, D);
+  INGOT_CHECK(D <= kMaxDims, "{}: heads of at most {} dims on a CUDA device, got {}", op, kMaxDims, D);
   with_dtype(q.dtype, op, [&]<typename T>() {
-    const int slices = slices_of(longest);
+    const int slices = slices_of(t.longest);
     Decode<T> a{.q = HeadView<T>(q),
-                .out = HeadView<T>(out),
+                .out = HeadView<T>(t.out),
                 .k = cache.k.as<T>(),
                 .v = cache.v.as<T>(),
-                .places = places.as<int32_t>(),
+                .places = t.places.as<int32_t>(),
                 .N = N,
                 .positions = cache.positions(),
                 .window = config.window,

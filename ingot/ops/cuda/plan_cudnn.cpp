@@ -331,12 +331,12 @@ std::vector<Plan> Plan::make(const Library& library, const OpGraph& graph, const
   return plans;
 }
 
-void Plan::run(cudnnHandle_t device, std::span<const Place> places, void* workspace) const {
+void Plan::run(cudnnHandle_t device, std::span<const Binding> places, void* workspace) const {
   std::array<int64_t, kMaxPlaces> ids{};
   std::array<const void*, kMaxPlaces> addresses{};
   INGOT_CHECK(places.size() + constants_.size() <= kMaxPlaces, "cuDNN: {} tensors in memory", places.size());
   size_t count = 0;
-  for (const Place& place : places) {
+  for (const Binding& place : places) {
     ids[count] = id_of(place.value);
     addresses[count++] = place.data;
   }

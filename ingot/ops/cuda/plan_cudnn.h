@@ -88,7 +88,7 @@ struct Target {
 };
 
 // The memory of one of the graph's tensors.
-struct Place {
+struct Binding {
   OpGraph::Value value;
   void* data;
 };
@@ -109,7 +109,7 @@ class Plan {
   int64_t number() const { return number_; }  // among cuDNN's proposals
   size_t workspace_bytes() const { return workspace_bytes_; }
   // Runs the plan on the stream of the handle. places has every tensor of the graph that is kMemory.
-  void run(cudnnHandle_t device, std::span<const Place> places, void* workspace) const;
+  void run(cudnnHandle_t device, std::span<const Binding> places, void* workspace) const;
 
  private:
   using Descriptors = std::shared_ptr<std::vector<Descriptor>>;

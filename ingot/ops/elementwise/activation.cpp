@@ -96,8 +96,8 @@ void activation_forward(const Tensor& y, const Tensor& x, const Tensor& bias, Ac
   });
 }
 
-void activation_backward(const Tensor& dx, const Tensor& dbias, const Tensor& dy, const Tensor& x,
-                         const Tensor& bias, Activation kind, const Tensor& scratch, Stream& stream) {
+void activation_backward(const ActivationBackwardOperands& t, Stream& stream) {
+  const Tensor &dx = t.dx, &dbias = t.dbias, &dy = t.dy, &x = t.x, &bias = t.bias;
   const OpSpan span(stream, "activation", traffic({dx, dbias, dy, x, bias}));
   if (span.plans()) return;
   check_rows(x, bias, "activation_backward");
@@ -106,13 +106,12 @@ void activation_backward(const Tensor& dx, const Tensor& dbias, const Tensor& dy
   const int64_t N = x.dim(0), F = x.dim(1);
   if (dbias) check_tensor(dbias, DType::f32, {F}, "activation_backward: dbias");
   if constexpr (kHasCuda) {
-    if (x.device == Device::kCuda)
-      return cuda::activation_backward(dx, dbias, dy, x, bias, kind, scratch, stream);
+    if (x.device == Device::kCuda) return cuda::activation_backward(t, stream);
   }
   const float* bias_row = bias ? bias.as<float>() : nullptr;
-  RowSum dbias_sum(dbias, scratch);
+  RowSum dbias_sum(dbias, t.scratch);
   with_dtype(x.dtype, __func__, [&]<typename T>() {
-    with_rule(kind, [&]<typename Rule>(Rule) {
+    with_rule(t.kind, [&]<typename Rule>(Rule) {
       parallel_ranges(N, grain_rows(F), [&](int thread, int64_t begin, int64_t end) {
         float* dbias_partial = dbias ? dbias_sum.partial(thread) : nullptr;
         for (int64_t n = begin; n < end; ++n)

@@ -137,20 +137,21 @@ void activation_forward(const Tensor& y, const Tensor& x, const Tensor& bias, Ac
   });
 }
 
-void activation_backward(const Tensor& dx, const Tensor& dbias, const Tensor& dy, const Tensor& x,
-                         const Tensor& bias, Activation kind, const Tensor& scratch, Stream& stream) {
+void activation_backward(const ActivationBackwardOperands& t, Stream& stream) {
   const char* op = "activation_backward";
+  const Tensor &dx = t.dx, &dbias = t.dbias, &dy = t.dy, &x = t.x, &bias = t.bias;
   const int64_t N = x.dim(0), F = x.dim(1);
   const uint32_t length = row_length(N, F, op);
   with_dtype(x.dtype, op, [&]<typename T>() {
     with_width<T>(allows_wide(F, dx, dy, x, bias), [&](auto width) {
-      with_rule<T>(kind, [&]<typename Rule>(Rule) {
+      with_rule<T>(t.kind, [&]<typename Rule>(Rule) {
         constexpr int W = decltype(width)::value;
         const Backward<W, Rule, T> f{dx.as<T>(), dy.as<T>(), x.as<T>(), optional<float>(bias), length};
         if (dbias && dx.amax)
-          launch_sum_columns<W, true>(dbias, row_scratch(scratch, 1, F, op), N, op, stream, f, amax_bits(dx));
+          launch_sum_columns<W, true>(dbias, row_scratch(t.scratch, 1, F, op), N, op, stream, f,
+                                      amax_bits(dx));
         else if (dbias)
-          launch_sum_columns<W>(dbias, row_scratch(scratch, 1, F, op), N, op, stream, f);
+          launch_sum_columns<W>(dbias, row_scratch(t.scratch, 1, F, op), N, op, stream, f);
         else
           launch_elementwise<W>(N * F, dx, op, stream, f);
       });

@@ -63,11 +63,11 @@ T* row_of(const TableSlice& table, int32_t token) {
   return row >= 0 && row < table.rows.dim(0) ? table.rows.as<T>() + row * table.rows.dim(1) : nullptr;
 }
 
-// Adds columns [begin, end) of both gradients.
+// Adds a range of the columns of both gradients.
 template <typename T>
 void add_columns(const TableSlice& d_wte, const Tensor& d_wpe, const T* d_out, const int32_t* tokens,
-                 int64_t N, Positions positions, int64_t begin, int64_t end) {
-  const int64_t C = d_wte.rows.dim(1);
+                 int64_t N, Positions positions, Range columns) {
+  const int64_t C = d_wte.rows.dim(1), begin = columns.begin, end = columns.end;
   float* next_row = N > 0 ? row_of<float>(d_wte, tokens[0]) : nullptr;
   for (int64_t n = 0; n < N; ++n) {
     float* token_row = next_row;
@@ -151,8 +151,8 @@ void embedding_backward(const TableSlice& d_wte, const Tensor& d_wpe, const Tens
   const int64_t blocks = (C + kBlockColumns - 1) / kBlockColumns;
   with_dtype(d_out.dtype, __func__, [&]<typename Value>() {
     parallel_for(blocks, 1, [&](int64_t begin, int64_t end) {
-      add_columns(d_wte, d_wpe, d_out.as<Value>(), tokens.as<int32_t>(), N, positions, begin * kBlockColumns,
-                  std::min(end * kBlockColumns, C));
+      add_columns(d_wte, d_wpe, d_out.as<Value>(), tokens.as<int32_t>(), N, positions,
+                  {begin * kBlockColumns, std::min(end * kBlockColumns, C)});
     });
   });
 }

@@ -10,7 +10,7 @@ namespace ingot::cuda {
 namespace {
 
 using softmax::Math;
-using softmax::Part;
+using softmax::PartialSoftmax;
 
 constexpr int kRowThreads = 1024;
 
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kRowThreads) rows_loss(Rows<L, D> a, Cap cap) 
   const bool has_target = target >= 0 && target<a.V, is_smoothed = a.label_smoothing> 0;
   if (!has_target) return write_no_loss<W, kRowThreads>(a, n, target);
   const float z_target = cap(widened(x[target])).z;
-  Part part = Part::none();
+  PartialSoftmax part = PartialSoftmax::none();
   for (int column = static_cast<int>(threadIdx.x) * W; column < a.V; column += kRowThreads * W) {
     const Floats<W> values = load<W>(x + column);
 #pragma unroll

@@ -24,12 +24,12 @@ __global__ void __launch_bounds__(kThreads) largest_gradient(uint32_t* amax, Til
 // A block owns a tile (fp8::encode_tile): it reads 4 bytes of each logit and writes two codes.
 template <typename Cap>
 __global__ void __launch_bounds__(kThreads)
-    encode_gradient(f8e5m2* d, f8e5m2* turned, int64_t N, TileGradient<Cap> of, const float* scale,
+    encode_gradient(f8e5m2* d, f8e5m2* transposed, int64_t N, TileGradient<Cap> of, const float* scale,
                     fp8::Meter meter) {
   const float factor = *scale;
   constexpr int W = fp8::kTileWidth;
   fp8::encode_tile(
-      d, turned, N, of.tile.W, meter,
+      d, transposed, N, of.tile.W, meter,
       [=](int64_t n, int64_t column) { return of.template at<W>(of.row(n), static_cast<int>(column)); },
       [=](Floats<W>& v, int64_t, fp8::Tally& tally) { tally.template take<f8e5m2>(v, factor); });
 }
@@ -58,20 +58,20 @@ void raise_gradient_amax(const Tensor& amax, const LogitTile& tile, const CrossE
   });
 }
 
-void cross_entropy_fp8_gradient(const Tensor& d, const Tensor& turned, const LogitTile& tile,
+void cross_entropy_fp8_gradient(const Tensor& d, const Tensor& transposed, const LogitTile& tile,
                                 const CrossEntropyConfig& config, const Fp8Place& place, Stream& stream) {
   const char* op = "cross_entropy_fp8_gradient";
   check_tile(tile, op);
   const int64_t N = tile.logits.dim(0), W = tile.logits.dim(1);
   check_tensor(d, DType::f8e5m2, {N, W}, op);
-  check_tensor(turned, DType::f8e5m2, {W, N}, op);
+  check_tensor(transposed, DType::f8e5m2, {W, N}, op);
   check_tensor(place.scale, DType::f32, {1}, op);
   INGOT_CHECK(N % 8 == 0 && W % 8 == 0 && is_aligned(tile.logits.data),
               "{}: rows and columns must be multiples of 8, aligned, got ({}, {})", op, N, W);
   const fp8::Meter meter = fp8::meter_of({place.amax, place.counts}, op);
   loss::with_gradient(tile, config, [&](auto of) {
     launch({stream, op, fp8::tiles_of(N, W), dim3(kThreads)}, encode_gradient<decltype(of.cap)>,
-           d.as<f8e5m2>(), turned.as<f8e5m2>(), N, of, place.scale.as<float>(), meter);
+           d.as<f8e5m2>(), transposed.as<f8e5m2>(), N, of, place.scale.as<float>(), meter);
   });
 }
 

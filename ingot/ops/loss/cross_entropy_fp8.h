@@ -11,9 +11,9 @@ namespace ingot::cuda {
 void raise_gradient_amax(const Tensor& amax, const LogitTile& tile, const CrossEntropyConfig& config,
                          Stream& stream);
 
-// d (N, W) and turned (W, N) f8e5m2 = the gradient of ops/cross_entropy.h times place.scale. Adds the
+// d (N, W) and transposed (W, N) f8e5m2 = the gradient of ops/cross_entropy.h times place.scale. Adds the
 // statistics of the cast to place.amax and place.counts. REQUIRES: N and W are multiples of 8.
-void cross_entropy_fp8_gradient(const Tensor& d, const Tensor& turned, const LogitTile& tile,
+void cross_entropy_fp8_gradient(const Tensor& d, const Tensor& transposed, const LogitTile& tile,
                                 const CrossEntropyConfig& config, const Fp8Place& place, Stream& stream);
 
 }  // namespace ingot::cuda

@@ -12,7 +12,7 @@ namespace {
 using loss::make_tile;
 using loss::Tile;
 using softmax::Math;
-using softmax::Part;
+using softmax::PartialSoftmax;
 
 struct Begin {
   TileRow* rows;
@@ -21,7 +21,7 @@ struct Begin {
 };
 
 // Adds the sums of a tile further to the right to those of `row`.
-__device__ __forceinline__ void add_tile(TileRow& row, const Part& tile, int64_t first) {
+__device__ __forceinline__ void add_tile(TileRow& row, const PartialSoftmax& tile, int64_t first) {
   const double gap = static_cast<double>(tile.z_max) - static_cast<double>(row.z_max);
   const double total = static_cast<double>(tile.total);
   row.z_sum += static_cast<double>(tile.z_sum);
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads) fold(TileRow* rows, Tile tile, Cap c
   const int target = tile.targets[n];
   if (target < 0) return;
   const float* x = tile.x + n * tile.W;
-  Part part = Part::none();
+  PartialSoftmax part = PartialSoftmax::none();
   for (int column = static_cast<int>(threadIdx.x) * W; column < tile.classes; column += kThreads * W) {
     const Floats<W> values = load<W>(x + column);
 #pragma unroll

@@ -44,7 +44,7 @@ class HeadPass {
       quantise();
       loss_.grad_scale = 1;  // the e5m2 scale replaces grad_scale, which the products apply
     }
-    if (scratch.dw_lost) fill_zero(scratch.dw_lost, stream);
+    if (scratch.dw_compensation) fill_zero(scratch.dw_compensation, stream);
     if (has_grads() && zeroes_dw(out, config, scratch)) fill_zero(out.dw, stream);
   }
 
@@ -222,7 +222,7 @@ class HeadPass {
     if (!scratch_.dw_part) return scaled_matmul(dw, d, x, MatmulForm::kTN, d_factor(x_scale_), adds, stream_);
     const Tensor part = scratch_.dw_part.rows(0, v_end - v);
     scaled_matmul(part, d, x, MatmulForm::kTN, d_factor(x_scale_), false, stream_);
-    kahan_add(dw, scratch_.dw_lost.rows(v, v_end), part, stream_);
+    kahan_add(dw, scratch_.dw_compensation.rows(v, v_end), part, stream_);
   }
 
   // Calls f(the tile, its x, its w, v, {n, n_end}) for all tiles. The outer loop runs over columns, so that a

@@ -33,13 +33,13 @@ class Fp8HeadPass {
         loss_(config.loss) {
     loss_.grad_scale = 1;  // the e5m2 scale replaces grad_scale, which the products apply
     check_dims();
-    encode(in.x, scratch.x8, scratch.x8_turned, scratch.fp8[0], config.fp8_x_scale, true);
-    encode(in.w, scratch.w8, scratch.w8_turned, scratch.fp8[1], config.fp8_w_scale,
+    encode(in.x, scratch.x8, scratch.x8_transposed, scratch.fp8[0], config.fp8_x_scale, true);
+    encode(in.w, scratch.w8, scratch.w8_transposed, scratch.fp8[1], config.fp8_w_scale,
            config.columns.is_whole());
     report_.fp8.x.elements = in.x.elements();
     report_.fp8.w.elements = in.w.elements();
     if (!is_current()) put_scale(scratch.fp8[2], fp8_head_gradient_scale(loss_));
-    if (scratch.dw_lost) fill_zero(scratch.dw_lost, stream);
+    if (scratch.dw_compensation) fill_zero(scratch.dw_compensation, stream);
     if (has_grads() && zeroes_dw(out, config, scratch)) fill_zero(out.dw, stream);
   }
 
@@ -72,7 +72,7 @@ class Fp8HeadPass {
     set_fp8_scale(place.scale, place.inverse, place.fresh, format, Fp8ScaleFloor::kExact, stream_);
   }
   // Casts a whole tensor, also transposed if gradients are wanted. is_whole: no other rank has a part of it.
-  void encode(const Tensor& t, const Tensor& codes, const Tensor& turned, const Fp8Place& place,
+  void encode(const Tensor& t, const Tensor& codes, const Tensor& transposed, const Fp8Place& place,
               float fixed_scale, bool is_whole) const {
     if (is_current()) {
       cuda::raise_amax(t.with_amax(place.fresh), stream_);
@@ -83,7 +83,7 @@ class Fp8HeadPass {
     }
     const Fp8Meter meter{place.amax, place.counts};
     if (has_grads())
-      cast_to_fp8_both_ways(codes, turned, t, place.scale, meter, stream_);
+      cast_to_fp8_both_ways(codes, transposed, t, place.scale, meter, stream_);
     else
       cast_to_fp8(codes, t, place.scale, meter, stream_);
   }
@@ -101,11 +101,12 @@ class Fp8HeadPass {
   }
 
   struct Gradient {
-    Tensor d, turned;  // (n, W), (W, n) e5m2
+    Tensor d, transposed;  // (n, W), (W, n) e5m2
   };
   Gradient encode_gradient(const LogitTile& tile) {
     const int64_t n = tile.logits.dim(0), W = tile.logits.dim(1);
-    const Gradient gradient{in_memory_of(scratch_.d_logits, {n, W}), in_memory_of(scratch_.d_turned, {W, n})};
+    const Gradient gradient{in_memory_of(scratch_.d_logits, {n, W}),
+                            in_memory_of(scratch_.d_transposed, {W, n})};
     const Fp8Place& place = scratch_.fp8[2];
     if (is_current()) {
       raise_gradient_amax(place.fresh, tile, loss_, stream_);
@@ -113,7 +114,7 @@ class Fp8HeadPass {
         config_.columns.max(place.fresh);
       make_scale(place, DType::f8e5m2);
     }
-    cross_entropy_fp8_gradient(gradient.d, gradient.turned, tile, loss_, place, stream_);
+    cross_entropy_fp8_gradient(gradient.d, gradient.transposed, tile, loss_, place, stream_);
     report_.fp8.d_logits.elements += n * W;
     return gradient;
   }
@@ -125,22 +126,22 @@ class Fp8HeadPass {
             .alpha = config_.loss.grad_scale,
             .sums = in_memory_of(scratch_.logits, {scratch_.logits.elements()})};
   }
-  // Rows [v, v + W) of dw = dᵀ x, or +=, over tokens [n, n_end); turned (W, n_end - n).
-  void add_dw(const Tensor& turned, int64_t v, int64_t n, int64_t n_end) const {
+  // Rows [v, v + W) of dw = dᵀ x, or +=, over tokens [n, n_end); transposed (W, n_end - n).
+  void add_dw(const Tensor& transposed, int64_t v, int64_t n, int64_t n_end) const {
     if (!out_.dw) return;
-    const Fp8Operand x = x_operand(scratch_.x8_turned.columns(n, n_end));
-    const int64_t W = turned.dim(0), step = scratch_.dw_part ? scratch_.dw_part.dim(0) : W;
+    const Fp8Operand x = x_operand(scratch_.x8_transposed.columns(n, n_end));
+    const int64_t W = transposed.dim(0), step = scratch_.dw_part ? scratch_.dw_part.dim(0) : W;
     for (int64_t k = 0; k < W; k += step) {
       const int64_t k_end = std::min(k + step, W);
       const Tensor dw = out_.dw.rows(v + k, v + k_end);
-      const Fp8Operand d = d_operand(turned.rows(k, k_end));
+      const Fp8Operand d = d_operand(transposed.rows(k, k_end));
       if (!scratch_.dw_part) {
         matmul_fp8(dw, d, x, backward(n > 0 || out_.adds_dw), stream_);
         continue;
       }
       const Tensor part = scratch_.dw_part.rows(0, k_end - k);
       matmul_fp8(part, d, x, backward(false), stream_);
-      ingot::kahan_add(dw, scratch_.dw_lost.rows(v + k, v + k_end), part, stream_);
+      ingot::kahan_add(dw, scratch_.dw_compensation.rows(v + k, v + k_end), part, stream_);
     }
   }
 
@@ -160,9 +161,9 @@ class Fp8HeadPass {
     finish(n, n_end, lse, rows);
     if (!has_grads()) return;
     const Gradient gradient = encode_gradient(tile);
-    matmul_fp8(out_.dx.rows(n, n_end), d_operand(gradient.d), w_operand(scratch_.w8_turned), backward(false),
-               stream_);
-    add_dw(gradient.turned, 0, n, n_end);
+    matmul_fp8(out_.dx.rows(n, n_end), d_operand(gradient.d), w_operand(scratch_.w8_transposed),
+               backward(false), stream_);
+    add_dw(gradient.transposed, 0, n, n_end);
   }
 
   // Calls f(tile, v, n, n_end) for all tiles, where v is the tile's first column on this rank; the outer loop
@@ -194,9 +195,9 @@ class Fp8HeadPass {
     const Tensor sum = is_direct ? out_.dx : scratch_.dx_sum;
     for_each_tile([&](const LogitTile& tile, int64_t v, int64_t n, int64_t n_end) {
       const Gradient gradient = encode_gradient(tile);
-      const Tensor w = scratch_.w8_turned.columns(v, v + tile.logits.dim(1));
+      const Tensor w = scratch_.w8_transposed.columns(v, v + tile.logits.dim(1));
       matmul_fp8(sum.rows(n, n_end), d_operand(gradient.d), w_operand(w), backward(v > 0), stream_);
-      add_dw(gradient.turned, v, n, n_end);
+      add_dw(gradient.transposed, v, n, n_end);
     });
     if (!is_direct) ingot::cast(out_.dx, sum, stream_);
   }

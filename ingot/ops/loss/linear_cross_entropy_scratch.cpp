@@ -39,14 +39,14 @@ LinearCrossEntropyScratch make_device_fp8_scratch(Arena& arena, const HeadDims& 
   s.lse = arena.alloc(DType::f32, {known});
   if (!config.columns.is_whole()) s.shard = shard_of_known(arena, s, config.columns.count);
   if (!has_grads) return s;
-  s.x8_turned = arena.alloc(DType::f8e4m3, {C, N});
-  s.w8_turned = arena.alloc(DType::f8e4m3, {C, Vp});
+  s.x8_transposed = arena.alloc(DType::f8e4m3, {C, N});
+  s.w8_transposed = arena.alloc(DType::f8e4m3, {C, Vp});
   s.d_logits = arena.alloc(DType::f8e5m2, {chunk, columns});
-  s.d_turned = arena.alloc(DType::f8e5m2, {columns, chunk});
+  s.d_transposed = arena.alloc(DType::f8e5m2, {columns, chunk});
   if (is_recompute) s.dx_sum = arena.alloc(DType::f32, {N, C});
   if (config.accumulation == HeadAccumulation::kKahan) {
     s.dw_part = arena.alloc(DType::f32, {tile, C});
-    s.dw_lost = arena.alloc(DType::f32, {Vp, C});
+    s.dw_compensation = arena.alloc(DType::f32, {Vp, C});
   }
   return s;
 }
@@ -92,7 +92,7 @@ LinearCrossEntropyScratch make_linear_cross_entropy_scratch(Arena& arena, int64_
   if (is_recompute || is_fp8) s.dx_sum = arena.alloc(DType::f32, {is_recompute ? N : chunk, C});
   if (config.accumulation == HeadAccumulation::kKahan) {
     s.dw_part = arena.alloc(DType::f32, {tile, C});
-    s.dw_lost = arena.alloc(DType::f32, {Vp, C});
+    s.dw_compensation = arena.alloc(DType::f32, {Vp, C});
   }
   return s;
 }

@@ -98,7 +98,7 @@ void linear_gelu_backward(const Tensor& d_pre, const Tensor& dy, const Tensor& w
                              .aux_ld = pre.strides[0]};
   const auto separate = [&] {
     matmul(d_pre, dy, w, MatmulForm::kNN, false, stream);
-    activation_backward(d_pre, {}, d_pre, pre, {}, Activation::kGeluTanh, {}, stream);
+    activation_backward({.dx = d_pre, .dy = d_pre, .x = pre, .kind = Activation::kGeluTanh}, stream);
   };
   run_faster({d_pre, dy, w, MatmulForm::kNN, slope}, separate, stream);
 }

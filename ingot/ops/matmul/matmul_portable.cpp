@@ -124,26 +124,27 @@ void store_tile(float* c, int64_t ldc, const float* tile, int64_t rows, int64_t 
     }
 }
 
-// Computes rows [m0, m1) and columns [n0, n1) of an f32 c.
+// Computes a range of rows and of columns of an f32 product; c is their first element.
 template <typename T>
-void multiply_part(const MatmulProblem& p, float* c, int64_t ldc, int64_t m0, int64_t m1, int64_t n0,
-                   int64_t n1, bool accumulate, Panels::PerThread& panels) {
+void multiply_part(const MatmulProblem& p, float* c, int64_t ldc, Range c_rows, Range c_columns,
+                   bool accumulate, Panels::PerThread& panels) {
   const Operand<T> a{static_cast<const T*>(p.a), p.lda, p.form != MatmulForm::kTN};
   const Operand<T> b{static_cast<const T*>(p.b), p.ldb, p.form == MatmulForm::kNT};
   alignas(64) float tile[kTileM * kTileN];
-  for (int64_t n = n0; n < n1; n += kBlockN) {
-    const int64_t columns = std::min(kBlockN, n1 - n);
+  for (int64_t n = c_columns.begin; n < c_columns.end; n += kBlockN) {
+    const int64_t columns = std::min(kBlockN, c_columns.end - n);
     for (int64_t k = 0; k < p.K; k += kBlockK) {
       const int64_t depth = std::min(kBlockK, p.K - k);
       pack(panels.b.data(), b, n, columns, k, depth, kTileN);
-      for (int64_t m = m0; m < m1; m += kBlockM) {
-        const int64_t rows = std::min(kBlockM, m1 - m);
+      for (int64_t m = c_rows.begin; m < c_rows.end; m += kBlockM) {
+        const int64_t rows = std::min(kBlockM, c_rows.end - m);
         pack(panels.a.data(), a, m, rows, k, depth, kTileM);
         for (int64_t j = 0; j < columns; j += kTileN)
           for (int64_t i = 0; i < rows; i += kTileM) {
             micro_kernel(tile, panels.a.data() + i * depth, panels.b.data() + j * depth, depth);
-            store_tile(c + (m - m0 + i) * ldc + n - n0 + j, ldc, tile, std::min<int64_t>(kTileM, rows - i),
-                       std::min<int64_t>(kTileN, columns - j), p.alpha, k == 0 && !accumulate);
+            store_tile(c + (m - c_rows.begin + i) * ldc + n - c_columns.begin + j, ldc, tile,
+                       std::min<int64_t>(kTileM, rows - i), std::min<int64_t>(kTileN, columns - j), p.alpha,
+                       k == 0 && !accumulate);
           }
       }
     }
@@ -251,7 +252,7 @@ void multiply_rounded(const MatmulProblem& p, int64_t m0, int64_t m1, int64_t n0
   for (int64_t n = n0; n < n1; n += kBlockN)
     for (int64_t m = m0; m < m1; m += 4 * kBlockM) {
       const int64_t rows = std::min(4 * kBlockM, m1 - m), columns = std::min(kBlockN, n1 - n);
-      multiply_part<T>(p, panels.rounded.data(), columns, m, m + rows, n, n + columns, false, panels);
+      multiply_part<T>(p, panels.rounded.data(), columns, {m, m + rows}, {n, n + columns}, false, panels);
       for (int64_t i = 0; i < rows; ++i)
         vec::for_each(columns, [&](auto load, auto store) {
           store(c + (m + i) * p.ldc + n, load(panels.rounded.data() + i * columns));
@@ -280,7 +281,7 @@ void multiply(const MatmulProblem& p, Stream& stream) {
     const int64_t n0 = by_rows ? 0 : first, n1 = by_rows ? p.N : last;
     Panels::PerThread& own = panels.threads[static_cast<size_t>(thread)];
     if constexpr (std::is_same_v<Out, float>)
-      multiply_part<T>(p, static_cast<float*>(p.c) + m0 * p.ldc + n0, p.ldc, m0, m1, n0, n1, p.accumulate,
+      multiply_part<T>(p, static_cast<float*>(p.c) + m0 * p.ldc + n0, p.ldc, {m0, m1}, {n0, n1}, p.accumulate,
                        own);
     else
       multiply_rounded<T, Out>(p, m0, m1, n0, n1, own);

@@ -29,6 +29,17 @@ struct Statistics {
   float mean = 0, rstd = 0;
 };
 
+// A row of a backward pass. dw and db are sums over the rows of a thread. dw, db, w and d_residual may be
+// null.
+template <typename T>
+struct BackwardRow {
+  T* dx;
+  float *dw, *db;
+  const T *dy, *x;
+  const float* w;
+  const T* d_residual;
+};
+
 struct LayerRows {
   static constexpr bool kCentred = true;
   static constexpr const char *kWeight = "layernorm: w", *kBias = "layernorm: b";
@@ -53,26 +64,24 @@ struct LayerRows {
     });
   }
 
-  // dw and db are sums over the rows of a thread. dw, db, w and d_residual may be null.
   template <typename T>
-  static void backward(T* dx, float* dw, float* db, const T* dy, const T* x, const float* w,
-                       const T* d_residual, Statistics s, int64_t C) {
+  static void backward(const BackwardRow<T>& r, Statistics s, int64_t C) {
     Vec g_total{}, product_total{};
     vec::for_each(C, [&](auto load, auto store) {
-      const Vec d = load(dy), xhat = (load(x) - s.mean) * s.rstd;
-      if (dw) store(dw, load(dw) + d * xhat);
-      if (db) store(db, load(db) + d);
-      const Vec g = w ? d * load(w) : d;
+      const Vec d = load(r.dy), xhat = (load(r.x) - s.mean) * s.rstd;
+      if (r.dw) store(r.dw, load(r.dw) + d * xhat);
+      if (r.db) store(r.db, load(r.db) + d);
+      const Vec g = r.w ? d * load(r.w) : d;
       g_total += g;
       product_total += g * xhat;
     });
     const float g_mean = vec::sum(g_total) / static_cast<float>(C);
     const float product_mean = vec::sum(product_total) / static_cast<float>(C);
     vec::for_each(C, [&](auto load, auto store) {
-      const Vec g = w ? load(dy) * load(w) : load(dy);
-      const Vec xhat = (load(x) - s.mean) * s.rstd;
+      const Vec g = r.w ? load(r.dy) * load(r.w) : load(r.dy);
+      const Vec xhat = (load(r.x) - s.mean) * s.rstd;
       const Vec d = s.rstd * (g - g_mean - xhat * product_mean);
-      store(dx, d_residual ? d + load(d_residual) : d);
+      store(r.dx, r.d_residual ? d + load(r.d_residual) : d);
     });
   }
 };
@@ -100,19 +109,18 @@ struct RmsRows {
   }
 
   template <typename T>
-  static void backward(T* dx, float* dw, float* /*db*/, const T* dy, const T* x, const float* w,
-                       const T* d_residual, Statistics s, int64_t C) {
+  static void backward(const BackwardRow<T>& r, Statistics s, int64_t C) {
     Vec products{};
     vec::for_each(C, [&](auto load, auto store) {
-      const Vec g = load(dy), v = load(x);
-      if (dw) store(dw, load(dw) + g * v * s.rstd);
-      products += (w ? g * load(w) : g) * v;
+      const Vec g = load(r.dy), v = load(r.x);
+      if (r.dw) store(r.dw, load(r.dw) + g * v * s.rstd);
+      products += (r.w ? g * load(r.w) : g) * v;
     });
     const float shift = s.rstd * s.rstd * vec::sum(products) / static_cast<float>(C);
     vec::for_each(C, [&](auto load, auto store) {
-      const Vec g = w ? load(dy) * load(w) : load(dy);
-      const Vec d = s.rstd * (g - load(x) * shift);
-      store(dx, d_residual ? d + load(d_residual) : d);
+      const Vec g = r.w ? load(r.dy) * load(r.w) : load(r.dy);
+      const Vec d = s.rstd * (g - load(r.x) * shift);
+      store(r.dx, r.d_residual ? d + load(r.d_residual) : d);
     });
   }
 };
@@ -202,8 +210,13 @@ void backward(const NormBackwardOperands& t, const char* op, Stream& stream) {
       float* dw = t.dw ? dw_sum.partial(thread) : nullptr;
       float* db = t.db ? db_sum.partial(thread) : nullptr;
       for (int64_t n = begin; n < end; ++n)
-        Rows::backward(t.dx.as<T>() + n * C, dw, db, t.dy.as<T>() + n * C, t.x.as<T>() + n * C,
-                       optional<float>(t.w), t.d_residual ? t.d_residual.as<T>() + n * C : nullptr,
+        Rows::backward(BackwardRow<T>{.dx = t.dx.as<T>() + n * C,
+                                      .dw = dw,
+                                      .db = db,
+                                      .dy = t.dy.as<T>() + n * C,
+                                      .x = t.x.as<T>() + n * C,
+                                      .w = optional<float>(t.w),
+                                      .d_residual = t.d_residual ? t.d_residual.as<T>() + n * C : nullptr},
                        Statistics{t.mean ? t.mean.as<float>()[n] : 0, t.rstd.as<float>()[n]}, C);
     });
   });

@@ -124,9 +124,10 @@ void qk_norm_backward(const Tensor& dy, const Tensor& y, const Tensor& rstd, con
   });
 }
 
-void qk_norm_gain_forward(const Tensor& x, const Tensor& raw, const Tensor& rstd, const QkGains& gains,
-                          const Tensor& table, int64_t position_offset, float eps, Stream& stream) {
+void qk_norm_gain_forward(const QkNormOperands& t, Stream& stream) {
   const char* op = "qk_norm_gain_forward";
+  const Tensor &x = t.x, &raw = t.raw, &rstd = t.rstd;
+  const QkGains& gains = t.gains;
   const OpSpan span(stream, "norm", traffic({x, x, raw, rstd}));
   if (span.plans()) return;
   check_heads(x, op, "x");
@@ -134,30 +135,29 @@ void qk_norm_gain_forward(const Tensor& x, const Tensor& raw, const Tensor& rstd
   const int64_t D = x.dim(3);
   if (raw) check_tensor(raw, x.dtype, x.shape, "qk_norm_gain_forward: raw");
   if (rstd) check_tensor(rstd, DType::f32, {x.dim(0), x.dim(1), x.dim(2)}, "qk_norm_gain_forward: rstd");
-  const RopeRows rows(table, D, x.dim(1), position_offset, op);
+  const RopeRows rows(t.table, D, x.dim(1), t.position_offset, op);
   if constexpr (kHasCuda) {
-    if (x.device == Device::kCuda)
-      return cuda::qk_norm_gain_forward(x, raw, rstd, gains, table, position_offset, eps, stream);
+    if (x.device == Device::kCuda) return cuda::qk_norm_gain_forward(t, stream);
   }
   float* rstd_data = rstd ? rstd.as<float>() : nullptr;
-  with_dtype(x.dtype, __func__, [&]<typename T>() {
+  with_dtype(x.dtype, __func__, [&, eps = t.eps]<typename T>() {
     const HeadView<T> heads(x);
-    for_each_head(x, [&](int64_t b, int64_t t, int64_t h, int64_t index) {
-      T* head = heads.at(b, t, h);
+    for_each_head(x, [&](int64_t b, int64_t time, int64_t h, int64_t index) {
+      T* head = heads.at(b, time, h);
       if (raw) std::copy_n(head, D, raw.as<T>() + index * D);
       const float* gain = (h < gains.q_heads ? gains.q : gains.k).template as<float>();
       const float r = 1.0f / std::sqrt(mean_product(head, head, D) + eps);
       if (rstd_data) rstd_data[index] = r;
-      rotate_row(head, rows.at(t), 1.0f, rows.rotated_dims(), D,
+      rotate_row(head, rows.at(time), 1.0f, rows.rotated_dims(), D,
                  [=](auto load, int64_t first) { return load(head + first) * r * load(gain + first); });
     });
   });
 }
 
-void qk_norm_gain_backward(const Tensor& dy, const QkGains& d_gains, const Tensor& raw, const Tensor& rstd,
-                           const QkGains& gains, const Tensor& table, int64_t position_offset,
-                           const Tensor& scratch, Stream& stream) {
+void qk_norm_gain_backward(const QkNormBackwardOperands& t, Stream& stream) {
   const char* op = "qk_norm_gain_backward";
+  const Tensor &dy = t.dy, &raw = t.raw, &rstd = t.rstd, &scratch = t.scratch;
+  const QkGains &d_gains = t.d_gains, &gains = t.gains;
   const OpSpan span(stream, "norm", traffic({dy, dy, raw, rstd}));
   if (span.plans()) return;
   check_heads(dy, op, "dy");
@@ -170,11 +170,9 @@ void qk_norm_gain_backward(const Tensor& dy, const QkGains& d_gains, const Tenso
   INGOT_CHECK(scratch && scratch.dtype == DType::f32 && scratch.elements() >= 3 * parts * D,
               "{}: scratch must be f32 of at least 3 x {} x {} elements, got {} {}", op, parts, D,
               name(scratch.dtype), scratch.shape.to_string());
-  const RopeRows rows(table, D, dy.dim(1), position_offset, op);
+  const RopeRows rows(t.table, D, dy.dim(1), t.position_offset, op);
   if constexpr (kHasCuda) {
-    if (dy.device == Device::kCuda)
-      return cuda::qk_norm_gain_backward(dy, d_gains, raw, rstd, gains, table, position_offset, scratch,
-                                         stream);
+    if (dy.device == Device::kCuda) return cuda::qk_norm_gain_backward(t, stream);
   }
   const auto part = [&](int64_t i) {
     return Tensor(scratch.as<float>() + i * parts * D, DType::f32, {parts, D});
@@ -189,10 +187,10 @@ void qk_norm_gain_backward(const Tensor& dy, const QkGains& d_gains, const Tenso
       };
       float *q_partial = terms(q_sum, 0), *k_partial = terms(k_sum, 1);
       float* turned = part(2).template as<float>() + thread * D;
-      for_each_head_of(dy, begin, end, [&](int64_t b, int64_t t, int64_t h, int64_t index) {
-        T* g = gradients.at(b, t, h);
+      for_each_head_of(dy, begin, end, [&](int64_t b, int64_t time, int64_t h, int64_t index) {
+        T* g = gradients.at(b, time, h);
         const bool is_q = h < gains.q_heads;
-        rotate_row(turned, rows.at(t), -1.0f, rows.rotated_dims(), D,
+        rotate_row(turned, rows.at(time), -1.0f, rows.rotated_dims(), D,
                    [=](auto load, int64_t first) { return load(g + first); });
         gain_backward_row(g, is_q ? q_partial : k_partial, turned, raw.as<T>() + index * D,
                           (is_q ? gains.q : gains.k).template as<float>(), rstd.as<float>()[index], D);

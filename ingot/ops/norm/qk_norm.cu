@@ -187,11 +187,11 @@ struct GainBackward {
   __device__ __forceinline__ int end_head() const { return blockIdx.y == 0 ? q_heads : rows.H; }
 };
 
-constexpr int kMostGains = 3 * 8 * kWarp;  // elements of the longest head that with_head_shape allows
+constexpr int kMaxGains = 3 * 8 * kWarp;  // elements of the longest head that with_head_shape allows
 
 // Adds the warps' sums in order.
 template <typename T>
-__device__ __forceinline__ void write_partials(const GainBackward<T>& g, const float (*sums)[kMostGains]) {
+__device__ __forceinline__ void write_partials(const GainBackward<T>& g, const float (*sums)[kMaxGains]) {
   __syncthreads();
   float* partials = g.partials + (int64_t{blockIdx.y} * gridDim.x + blockIdx.x) * g.rows.D;
   for (int c = static_cast<int>(threadIdx.x); c < g.rows.D; c += kThreads) {
@@ -205,7 +205,7 @@ __device__ __forceinline__ void write_partials(const GainBackward<T>& g, const f
 // dy once.
 template <typename S, typename T>
 __global__ void __launch_bounds__(kThreads) gain_backward(GainBackward<T> g) {
-  __shared__ float sums[kThreads / kWarp][kMostGains];
+  __shared__ float sums[kThreads / kWarp][kMaxGains];
   const int lane = static_cast<int>(threadIdx.x) % kWarp, way = static_cast<int>(threadIdx.x) / kWarp;
   const HeadRows& rows = g.rows;
   HeadTile<S::W, S::P> gain, total{};
@@ -238,7 +238,7 @@ __global__ void __launch_bounds__(kThreads) gain_backward(GainBackward<T> g) {
 // another head ahead.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) gain_backward_wide(GainBackward<T> g, int packs) {
-  __shared__ float sums[kThreads / kWarp][kMostGains];
+  __shared__ float sums[kThreads / kWarp][kMaxGains];
   constexpr int W = kWide<T>;
   const int lane = static_cast<int>(threadIdx.x) % kWarp, way = static_cast<int>(threadIdx.x) / kWarp;
   const int pack = lane % packs, step = kWarp / packs;
@@ -309,22 +309,21 @@ Tensor gain_view(const Tensor& gain, const Tensor& x) {
 }
 
 template <bool kGain>
-void launch_forward(const char* op, const Tensor& x, const Tensor& raw, const Tensor& rstd,
-                    const QkGains& gains, const Tensor& table, int64_t position_offset, float eps,
-                    Stream& stream) {
-  const HeadRows rows = head_rows(x, table, position_offset);
+void launch_forward(const char* op, const QkNormOperands& o, Stream& stream) {
+  const Tensor &x = o.x, &copy = o.raw ? o.raw : x;
+  const HeadRows rows = head_rows(x, o.table, o.position_offset);
   with_dtype(x.dtype, op, [&]<typename T>() {
-    const Gains<T> there{optional<float>(gains.q), optional<float>(gains.k), static_cast<int>(gains.q_heads),
-                         optional<T>(raw)};
-    const Tensor q = gain_view(gains.q, x), k = gain_view(gains.k, x), &copy = raw ? raw : x;
+    const Gains<T> there{optional<float>(o.gains.q), optional<float>(o.gains.k),
+                         static_cast<int>(o.gains.q_heads), optional<T>(o.raw)};
+    const Tensor q = gain_view(o.gains.q, x), k = gain_view(o.gains.k, x);
     if (const int packs = lanes_of_head<T>(rows, x, copy, q, k); packs > 0)
       return launch({stream, op, dim3(head_blocks(rows)), dim3(kThreads)}, forward_wide<kGain, T>, rows,
-                    HeadView<T>(x), optional<float>(rstd), eps, packs, there);
+                    HeadView<T>(x), optional<float>(o.rstd), o.eps, packs, there);
     with_head_shape(
         rows, op,
         [&](auto shape) {
           launch({stream, op, dim3(head_blocks(rows)), dim3(kThreads)}, forward<decltype(shape), kGain, T>,
-                 rows, HeadView<T>(x), optional<float>(rstd), eps, there);
+                 rows, HeadView<T>(x), optional<float>(o.rstd), o.eps, there);
         },
         x, copy, q, k);
   });
@@ -334,26 +333,27 @@ void launch_forward(const char* op, const Tensor& x, const Tensor& raw, const Te
 
 void qk_norm_forward(const Tensor& x, const Tensor& rstd, const Tensor& table, int64_t position_offset,
                      float eps, Stream& stream) {
-  launch_forward<false>("qk_norm_forward", x, {}, rstd, {}, table, position_offset, eps, stream);
+  launch_forward<false>(
+      "qk_norm_forward",
+      {.x = x, .rstd = rstd, .table = table, .position_offset = position_offset, .eps = eps}, stream);
 }
 
-void qk_norm_gain_forward(const Tensor& x, const Tensor& raw, const Tensor& rstd, const QkGains& gains,
-                          const Tensor& table, int64_t position_offset, float eps, Stream& stream) {
-  launch_forward<true>("qk_norm_gain_forward", x, raw, rstd, gains, table, position_offset, eps, stream);
+void qk_norm_gain_forward(const QkNormOperands& o, Stream& stream) {
+  launch_forward<true>("qk_norm_gain_forward", o, stream);
 }
 
-void qk_norm_gain_backward(const Tensor& dy, const QkGains& d_gains, const Tensor& raw, const Tensor& rstd,
-                           const QkGains& gains, const Tensor& table, int64_t position_offset,
-                           const Tensor& scratch, Stream& stream) {
+void qk_norm_gain_backward(const QkNormBackwardOperands& o, Stream& stream) {
   const char* op = "qk_norm_gain_backward";
-  const HeadRows rows = head_rows(dy, table, position_offset);
+  const Tensor &dy = o.dy, &raw = o.raw;
+  const QkGains &d_gains = o.d_gains, &gains = o.gains;
+  const HeadRows rows = head_rows(dy, o.table, o.position_offset);
   const int64_t parts = row_part_count(rows.rows);
-  float* partials = row_scratch(scratch, 2, rows.D, op);
+  float* partials = row_scratch(o.scratch, 2, rows.D, op);
   with_dtype(dy.dtype, op, [&]<typename T>() {
     const GainBackward<T> g{.rows = rows,
                             .dy = HeadView<T>(dy),
                             .raw = HeadView<T>(raw),
-                            .rstd = rstd.as<float>(),
+                            .rstd = o.rstd.as<float>(),
                             .q = gains.q.as<float>(),
                             .k = gains.k.as<float>(),
                             .q_heads = static_cast<int>(gains.q_heads),

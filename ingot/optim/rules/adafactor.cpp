@@ -13,12 +13,12 @@ namespace {
 
 // Divides the rows into strips, whose number depends only on the shape. A vector has one element per row.
 struct Strips {
-  static constexpr int64_t kMost = 32, kElements = 1 << 14;
+  static constexpr int64_t kMax = 32, kElements = 1 << 14;
   int64_t rows, columns, rows_each, count;
 
   explicit Strips(const Shape& shape) : rows(shape[0]), columns(shape.rank() == 2 ? shape[1] : 1) {
     const int64_t enough = (kElements + columns - 1) / std::max<int64_t>(columns, 1);
-    rows_each = std::max({int64_t{1}, (rows + kMost - 1) / kMost, std::min(enough, rows)});
+    rows_each = std::max({int64_t{1}, (rows + kMax - 1) / kMax, std::min(enough, rows)});
     count = (rows + rows_each - 1) / rows_each;
   }
   Range range(int64_t strip) const { return {strip * rows_each, std::min(rows, (strip + 1) * rows_each)}; }
@@ -221,21 +221,21 @@ double Adafactor::rate(const OptimParam& param, const RuleStep& step, double wei
   return alpha / std::max(1.0, update_rms / options_.update_clip);
 }
 
-void Adafactor::measure(const ParamUpdate& update, int turn, Arena& /*scratch*/, Stream& /*stream*/) const {
+void Adafactor::reduce(const ParamUpdate& update, int order, Arena& /*scratch*/, Stream& /*stream*/) const {
   const ParamState& p = update.p;
   const RuleStep& step = update.step;
-  const SharedNumbers& numbers = update.numbers;
+  const Reductions& reductions = update.reductions;
   const OptimParam& param = p.param;
   const int64_t n = param.elements(), R = param.logical[0], C = param.columns();
-  float* first = numbers[0].as<float>();
-  float& of_weights = first[numbers[0].elements() - 1];
-  if (turn == 1) {
+  float* first = reductions[0].as<float>();
+  float& of_weights = first[reductions[0].elements() - 1];
+  if (order == 1) {
     if (param.is_matrix()) {
       move_means(p.state[0], first, C, decay_of(step));
       move_means(p.state[1], first + R, R, decay_of(step));
     }
     if (param.is_added)
-      numbers[1].as<float>()[0] = static_cast<float>(update_squares(
+      reductions[1].as<float>()[0] = static_cast<float>(update_squares(
           p, 0, param.added_elements(), step.grad_scale, static_cast<float>(divisor(p)), smallest()));
     return;
   }
@@ -255,7 +255,7 @@ Adafactor::Factors Adafactor::prepare(const ParamUpdate& update, Arena& scratch)
   const ParamState& p = update.p;
   const RuleStep& step = update.step;
   if (p.param.is_shard()) {
-    const Tensor &first = update.numbers[0], &second = update.numbers[1];
+    const Tensor &first = update.reductions[0], &second = update.reductions[1];
     return {rate(p.param, step, static_cast<double>(first.as<float>()[first.elements() - 1]),
                  static_cast<double>(second.as<float>()[0])),
             divisor(p)};

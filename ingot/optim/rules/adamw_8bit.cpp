@@ -148,13 +148,13 @@ size_t AdamW8bit::scratch_bytes(const OptimParam& param) const {
 }
 
 // Measures the largest magnitudes of this rank's elements of the new m for every block, then those of v.
-void AdamW8bit::measure(const ParamUpdate& update, int /*turn*/, Arena& /*scratch*/,
-                        Stream& /*stream*/) const {
+void AdamW8bit::reduce(const ParamUpdate& update, int /*order*/, Arena& /*scratch*/,
+                       Stream& /*stream*/) const {
   const ParamState& p = update.p;
   const AdamW rule(options_, update.step);
   const Maps maps{signed_map_.data(), unsigned_map_.data()};
-  float* most = update.numbers[0].as<float>();
-  const int64_t blocks = update.numbers[0].elements() / 2;
+  float* most = update.reductions[0].as<float>();
+  const int64_t blocks = update.reductions[0].elements() / 2;
   parallel_for(p.param.elements(), kGrain, [&](int64_t begin, int64_t end) {
     for_each_block(p.param, begin, end - begin, [&](int64_t j, int64_t block, int64_t n) {
       const int64_t i = begin + j;
@@ -219,7 +219,7 @@ void AdamW8bit::update(std::span<const ParamUpdate> updates, Arena& scratch, Str
   if (!shares_scales(first.p.param))
     return update_ranges(updates,
                          [&](const ParamUpdate& u, Range range) { return update_range(u.p, range, u.step); });
-  const Tensor before = replace_scales(first.p, first.numbers[0], scratch);
+  const Tensor before = replace_scales(first.p, first.reductions[0], scratch);
   update_ranges(updates, [&](const ParamUpdate& u, Range range) {
     return update_scattered(u.p, range, u.step, before);
   });

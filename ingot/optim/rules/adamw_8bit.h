@@ -35,7 +35,7 @@ class AdamW8bit : public UpdateRule {
   std::vector<StateSpec> state(const OptimParam& param) const override;
   RuleNeeds needs(const OptimParam& param) const override;
   size_t scratch_bytes(const OptimParam& param) const override;
-  void measure(const ParamUpdate& update, int turn, Arena& scratch, Stream& stream) const override;
+  void reduce(const ParamUpdate& update, int order, Arena& scratch, Stream& stream) const override;
   void update(std::span<const ParamUpdate> updates, Arena& scratch, Stream& stream) const override;
 
   // In builds with CUDA (optim/rules/cuda_adamw_8bit.cu). The device does not count the gradients that it

@@ -148,9 +148,9 @@ struct Move {
   }
 };
 
-// Returns the number of sums that Adafactor::measure fills in turn 0: one per row, one per column, and one
+// Returns the number of sums that Adafactor::reduce fills first: one per row, one per column, and one
 // for the weights. A vector has only the last.
-int64_t first_numbers(const OptimParam& param) {
+int64_t first_reductions(const OptimParam& param) {
   return 1 + (param.is_matrix() ? param.whole()[0] + param.whole()[1] : 0);
 }
 
@@ -158,7 +158,7 @@ struct Scratch {
   Tensor factors;         // (2) f32: divisor and rate
   Tensor parts;           // (kSquareParts) f32
   Tensor strips;          // (kRowParts, columns of the widest rectangle) f32; for a matrix
-  SharedNumbers numbers;  // for a whole parameter, whose numbers are not combined with those of other ranks
+  Reductions reductions;  // of a whole parameter, without other ranks
 
   Scratch(const OptimParam& param, Arena& arena)
       : factors(arena.alloc(DType::f32, {2})), parts(arena.alloc(DType::f32, {kSquareParts})) {
@@ -166,7 +166,7 @@ struct Scratch {
     for_each_rect(param, [&](const Rect& rect, int64_t) { widest = std::max(widest, rect.columns); });
     if (param.is_matrix()) strips = arena.alloc(DType::f32, {kRowParts, widest});
     if (!param.is_shard())
-      numbers = {arena.alloc(DType::f32, {first_numbers(param)}), arena.alloc(DType::f32, {1})};
+      reductions = {arena.alloc(DType::f32, {first_reductions(param)}), arena.alloc(DType::f32, {1})};
   }
   Factors device_factors() const { return {factors.as<float>(), factors.as<float>() + 1}; }
 };
@@ -182,15 +182,15 @@ class Update {
         scratch_(scratch),
         stream_(stream) {}
 
-  void measure(const SharedNumbers& numbers, int turn) const {
-    if (turn == 0) return measure_squares(numbers[0]);
-    if (param_.is_matrix()) move_means(numbers[0]);
+  void reduce(const Reductions& reductions, int order) const {
+    if (order == 0) return reduce_squares(reductions[0]);
+    if (param_.is_matrix()) move_means(reductions[0]);
     make_divisor();
-    if (param_.is_added) sum_squares_of_values(numbers[1], UpdatesOf{pass({}), updates()}, is_wide());
+    if (param_.is_added) sum_squares_of_values(reductions[1], UpdatesOf{pass({}), updates()}, is_wide());
   }
-  void move(const SharedNumbers& numbers, const Tensor& totals) const {
+  void move(const Reductions& reductions, const Tensor& totals) const {
     make_divisor();
-    const Tensor &first = numbers[0], &second = numbers[1];
+    const Tensor &first = reductions[0], &second = reductions[1];
     const double largest_part = std::min(step_.lr, 1 / std::sqrt(static_cast<double>(step_.t)));
     const StepSize size{static_cast<float>(step_.lr), static_cast<float>(largest_part),
                         static_cast<float>(options_.update_clip), options_.relative_step,
@@ -206,7 +206,7 @@ class Update {
   static constexpr const char* kOp = "update_adafactor";
 
   // Sums g'^2 by row and by column, and w^2; moves the state of a vector.
-  void measure_squares(const Tensor& sums) const {
+  void reduce_squares(const Tensor& sums) const {
     if (!param_.is_matrix())
       launch_elementwise<1>(param_.elements(), kOp, stream_,
                             MoveVector{p_.state[0].as<float>(), param_.g.as<float>(), factor(), decay()});
@@ -283,19 +283,19 @@ class CudaAdafactor final : public Adafactor {
     const Scratch own(param, plan);
     return plan.peak_bytes();
   }
-  void measure(const ParamUpdate& update, int turn, Arena& scratch, Stream& stream) const override {
+  void reduce(const ParamUpdate& update, int order, Arena& scratch, Stream& stream) const override {
     const Scratch own(update.p.param, scratch);
-    Update(update, options_, own, stream).measure(update.numbers, turn);
+    Update(update, options_, own, stream).reduce(update.reductions, order);
   }
-  // The numbers of a whole parameter are measured here.
+  // The reductions of a whole parameter are made here.
   void update(std::span<const ParamUpdate> updates, Arena& scratch, Stream& stream) const override {
     const ParamUpdate& one = updates.front();
     const Scratch own(one.p.param, scratch);
     const Update update(one, options_, own, stream);
-    if (one.p.param.is_shard()) return update.move(one.numbers, one.device_totals);
-    for (const Tensor& sums : own.numbers) fill_zero(sums, stream);
-    for (const int turn : {0, 1}) update.measure(own.numbers, turn);
-    update.move(own.numbers, one.device_totals);
+    if (one.p.param.is_shard()) return update.move(one.reductions, one.device_totals);
+    for (const Tensor& sums : own.reductions) fill_zero(sums, stream);
+    for (const int order : {0, 1}) update.reduce(own.reductions, order);
+    update.move(own.reductions, one.device_totals);
   }
 };
 

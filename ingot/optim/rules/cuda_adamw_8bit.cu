@@ -190,7 +190,7 @@ Scattered scattered_of(const OptimParam& p, const char* op) { return {places_of(
 void measure_scattered(const ParamUpdate& update, const AdamW& rule, Stream& stream) {
   const char* op = "measure_adamw_8bit";
   const ParamState& p = update.p;
-  const Tensor& most = update.numbers[0];
+  const Tensor& most = update.reductions[0];
   const Pass pass = weights::make_pass(p, update.step, {});
   uint32_t* bits = float_bits(most);
   launch({stream, op, dim3(weights::blocks_of(pass, 1, {})), dim3(kThreads)}, measure_codes, bits,
@@ -200,7 +200,7 @@ void measure_scattered(const ParamUpdate& update, const AdamW& rule, Stream& str
 void update_scattered(const ParamUpdate& update, const AdamW& rule, Stream& stream) {
   const char* op = "update_adamw_8bit";
   const ParamState& p = update.p;
-  const Tensor &most = update.numbers[0], &totals = update.device_totals;
+  const Tensor &most = update.reductions[0], &totals = update.device_totals;
   const Pass pass = weights::make_pass(p, update.step, totals);
   const Codes codes = codes_of(p);
   const int64_t blocks = most.elements() / 2;
@@ -216,7 +216,7 @@ class CudaAdamW8bit final : public AdamW8bit {
   using AdamW8bit::AdamW8bit;
 
   size_t scratch_bytes(const OptimParam& /*param*/) const override { return 0; }
-  void measure(const ParamUpdate& update, int /*turn*/, Arena& /*scratch*/, Stream& stream) const override {
+  void reduce(const ParamUpdate& update, int /*order*/, Arena& /*scratch*/, Stream& stream) const override {
     measure_scattered(update, AdamW(options_, update.step), stream);
   }
   void update(std::span<const ParamUpdate> updates, Arena& /*scratch*/, Stream& stream) const override {

@@ -86,11 +86,11 @@ std::string leak_warning(int64_t shared, int64_t documents) {
 // As leak_warning for two streams whose documents are compared here; "" for long ones, which would take
 // seconds.
 std::string leak_between(const TokenSource& train, const TokenSource& val) {
-  constexpr int64_t kMostTokens = int64_t{1} << 27;
-  constexpr size_t kMostHashes = size_t{1} << 16;
-  if (train.tokens() > kMostTokens || val.tokens() > kMostTokens) return "";
-  const DocumentStats documents = token_stats(val, nullptr, 0, kMostHashes);
-  return leak_warning(documents.also_in(token_stats(train, nullptr, 0, kMostHashes)).documents,
+  constexpr int64_t kMaxTokens = int64_t{1} << 27;
+  constexpr size_t kMaxHashes = size_t{1} << 16;
+  if (train.tokens() > kMaxTokens || val.tokens() > kMaxTokens) return "";
+  const DocumentStats documents = token_stats(val, nullptr, 0, kMaxHashes);
+  return leak_warning(documents.also_in(token_stats(train, nullptr, 0, kMaxHashes)).documents,
                       documents.documents());
 }
 

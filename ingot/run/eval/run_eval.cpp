@@ -49,7 +49,7 @@ double RunEval::loss_of(const std::string& name) const {
 }
 
 RunEval evaluate_run(const RunData& data, int64_t max_tokens, const EvaluateStream& evaluate,
-                     const EvalProgress& goes_on) {
+                     const EvalProgress& should_continue) {
   const std::vector<EvalPart> parts = parts_of(data, max_tokens);
   RunEval sum;
   int64_t planned = 0, done = 0;
@@ -58,8 +58,8 @@ RunEval evaluate_run(const RunData& data, int64_t max_tokens, const EvaluateStre
   bool knows_bytes = true;
   for (const EvalPart& part : parts) {
     const EvalProgress progress = [&](int64_t tokens, int64_t all) {
-      if (!goes_on) return true;
-      return goes_on(done + tokens, parts.size() == 1 ? all : std::max(planned, done + tokens));
+      if (!should_continue) return true;
+      return should_continue(done + tokens, parts.size() == 1 ? all : std::max(planned, done + tokens));
     };
     const EvalResult one = evaluate(*part.text, part.wanted_tokens, progress);
     done += one.tokens;

@@ -27,12 +27,12 @@ struct RunEval {
 };
 
 // Evaluates one stream on at most max_tokens tokens, as Trainer::evaluate.
-using EvaluateStream =
-    std::function<EvalResult(const TokenSource& text, int64_t max_tokens, const EvalProgress& goes_on)>;
+using EvaluateStream = std::function<EvalResult(const TokenSource& text, int64_t max_tokens,
+                                                const EvalProgress& should_continue)>;
 
 // max_tokens: of all sources together, divided by their shares, and of each set; 0 means all. An evaluation
-// that goes_on ends has no usable result (EvalResult::is_complete).
+// that should_continue ends has no usable result (EvalResult::is_complete).
 RunEval evaluate_run(const RunData& data, int64_t max_tokens, const EvaluateStream& evaluate,
-                     const EvalProgress& goes_on = {});
+                     const EvalProgress& should_continue = {});
 
 }  // namespace ingot

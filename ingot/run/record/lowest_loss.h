@@ -1,6 +1,6 @@
-// LowestLoss follows the loss that eval.best_by names through the regular evaluations, those after every
-// eval.every steps. A run that is interrupted makes further ones, which do not count, so that it ends at the
-// same step as one that is not (eval.patience).
+// LowestLoss holds the lowest loss (of the text that eval.best_by names) among the regular evaluations, which
+// follow every eval.every steps. An interrupted run evaluates at other steps too. These evaluations do not
+// count, so that eval.patience ends the run at the same step as without the interruption.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace ingot {
 
 struct LowestLoss {
   double loss = std::numeric_limits<double>::infinity();
-  int64_t evaluations_since = 0;  // evaluations after it
+  int64_t evaluations_since = 0;  // evaluations after the lowest
   int64_t step = -1;              // the last evaluation's step
 
   // Adds the evaluation after `at` steps. A resumed run may repeat the last one, which counts once.

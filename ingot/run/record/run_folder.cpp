@@ -12,7 +12,7 @@
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/core/output.h"
-#include "ingot/run/record/start_debris.h"
+#include "ingot/run/record/stale_files.h"
 
 namespace ingot {
 namespace {
@@ -69,7 +69,7 @@ RunFolder::RunFolder(const std::filesystem::path& folder, bool is_resume) : fold
   make_folders(folder);
   lock_.emplace(folder);
   remove_dead_temporaries(folder);
-  if (!is_resume) remove_start_debris(folder, LockFile::kStays);
+  if (!is_resume) remove_stale_files(folder, LockFile::kStays);
   if (!is_resume && holds_files(folder)) {
     lock_.reset();
     fail(ErrorKind::kUsage, "the run folder {} {}", folder.string(), advice_for(folder));
@@ -98,7 +98,7 @@ std::unique_ptr<RunFolder> RunFolder::make_new(const std::filesystem::path& fold
 
 void RunFolder::remove_failed_start() noexcept {
   if (!is_new_) return;
-  remove_start_debris(folder_, LockFile::kGoes);
+  remove_stale_files(folder_, LockFile::kGoes);
   std::error_code error;
   for (const std::filesystem::path& folder : made_)
     if (!std::filesystem::remove(folder, error)) return;

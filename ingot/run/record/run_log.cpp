@@ -53,8 +53,8 @@ void RunLog::flush_tensorboard() {
   }
 }
 
-std::optional<std::string> RunLog::take_trouble() {
-  const std::optional<std::string> metrics = metrics_.take_trouble(), params = params_.take_trouble();
+std::optional<std::string> RunLog::take_error() {
+  const std::optional<std::string> metrics = metrics_.take_error(), params = params_.take_error();
   return metrics ? metrics : params;
 }
 

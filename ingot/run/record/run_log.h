@@ -27,8 +27,8 @@
 #include "ingot/formats/tensorboard.h"
 #include "ingot/nn/fp8_state.h"
 #include "ingot/optim/optimizer.h"
+#include "ingot/run/record/buffered_log.h"
 #include "ingot/run/record/lowest_loss.h"
-#include "ingot/run/record/patient_log.h"
 #include "ingot/run/record/run_folder.h"
 
 namespace ingot {
@@ -81,13 +81,13 @@ class RunLog {
     params_.sync();
   }
   // Returns why lines wait in memory, once each time that they begin to wait; otherwise nullopt.
-  std::optional<std::string> take_trouble();
+  std::optional<std::string> take_error();
 
  private:
   void flush_tensorboard();
 
   std::filesystem::path path_;
-  PatientLog metrics_, params_;
+  BufferedLog metrics_, params_;
   std::optional<TensorboardWriter> tensorboard_;
   LossCurves losses_;
   std::vector<double> phase_s_;  // before the step, in the order of the trace's phases

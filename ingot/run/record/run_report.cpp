@@ -14,7 +14,7 @@
 #include "ingot/formats/chart/svg_plot.h"
 #include "ingot/formats/html_report.h"
 #include "ingot/formats/metrics_log.h"
-#include "ingot/run/record/closing_words.h"
+#include "ingot/run/record/final_summary.h"
 #include "ingot/run/record/report_provenance.h"
 
 namespace ingot {

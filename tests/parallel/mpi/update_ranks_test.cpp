@@ -309,8 +309,8 @@ int run_rounds(int sharing) {
   RecordedWork work;
   update.run(work, scratch, stream);
   EXPECT_EQ(work.applied, 16);
-  EXPECT_EQ(std::ssize(update.waits_s()), rounds);
-  EXPECT_EQ(update.imbalance(), 1);
+  const auto computed = [](const std::string& event) { return event.starts_with("compute"); };
+  EXPECT_EQ(std::ranges::count_if(events, computed), rounds) << "every rank computes as much";
   return rounds;
 }
 

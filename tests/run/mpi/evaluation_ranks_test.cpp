@@ -71,7 +71,7 @@ class EvaluationRanksTest : public testing::Test {
     std::atomic<bool> is_interrupted = false;
     Mesh mesh = Mesh::make(ranks, mesh_shape(config.parallel));
     const TrainOutcome outcome =
-        run_training(config, *run, false, console, is_interrupted, mesh, OtherText::kRefused);
+        run_training(config, *run, false, console, is_interrupted, mesh, DataMismatch::kRefused);
     EXPECT_EQ(outcome.status, TrainOutcome::Status::kCompleted);
     EXPECT_LT(outcome.steps, 60) << "the run ends early";
     if (ranks.rank() != 0) return {};

@@ -133,8 +133,8 @@ class StepsWithDocuments {
     if (is_looked_at)
       step.after_forward = [&](const Transformer::Saved&, const MicroBatch& batch, LossSums&) {
         seen.emplace_back();
-        if (!batch.first_rows) return;
-        const Tensor host = staging_.read(batch.first_rows, *layout.stream);
+        if (!batch.cu_seqlens) return;
+        const Tensor host = staging_.read(batch.cu_seqlens, *layout.stream);
         seen.back().assign(host.as<int32_t>(), host.as<int32_t>() + host.elements());
       };
     layout.executor->run(step);

@@ -1,4 +1,4 @@
-#include "ingot/run/record/closing_words.h"
+#include "ingot/run/record/final_summary.h"
 
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 #include "ingot/core/cuda/cuda_elementwise.h"
-#include "ingot/ops/head_rows.h"
+#include "ingot/ops/pack_heads.h"
 
 namespace ingot::cuda {
 namespace {
@@ -20,9 +20,9 @@ struct CopyTokens {
 
 }  // namespace
 
-// heads (B,T,H,D) with adjacent heads and evenly spaced tokens, rows (B*T*H, D); head_rows.cpp checks them.
+// heads (B,T,H,D) with adjacent heads and evenly spaced tokens, rows (B*T*H, D); pack_heads.cpp checks them.
 void copy_heads(const Tensor& heads, const Tensor& rows, bool is_to_heads, Stream& stream) {
-  const char* op = is_to_heads ? "rows_to_heads" : "heads_to_rows";
+  const char* op = is_to_heads ? "unpack_heads" : "pack_heads";
   const int64_t N = heads.dim(0) * heads.dim(1), C = heads.dim(2) * heads.dim(3), stride = heads.strides[1];
   const uint32_t length = row_length(N, C, op);
   with_dtype(heads.dtype, op, [&]<typename T>() {

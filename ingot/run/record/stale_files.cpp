@@ -1,4 +1,4 @@
-#include "ingot/run/record/start_debris.h"
+#include "ingot/run/record/stale_files.h"
 
 #include <algorithm>
 #include <array>
@@ -52,9 +52,9 @@ bool holds_only(const fs::path& folder, std::string_view prefix) {
       [&](const fs::directory_entry& e) { return e.path().filename().string().starts_with(prefix); });
 }
 
-bool is_debris_of_rank(const fs::path& folder);
+bool holds_only_stale_files(const fs::path& folder);
 
-bool is_debris_entry(const fs::directory_entry& entry) {
+bool is_stale(const fs::directory_entry& entry) {
   const std::string name = entry.path().filename().string();
   if (entry.is_symlink()) return false;
   if (entry.is_regular_file()) {
@@ -65,21 +65,21 @@ bool is_debris_entry(const fs::directory_entry& entry) {
   if (name == "tb") return holds_only(entry.path(), "events.out.tfevents.");
   if (name == "checkpoints") return holds_only(entry.path(), "tmp.");  // unfinished checkpoints
   if (name != "ranks") return fs::is_empty(entry.path());
-  return std::all_of(fs::directory_iterator(entry.path()), fs::directory_iterator(),
-                     [](const fs::directory_entry& rank) {
-                       return rank.is_directory() && !rank.is_symlink() && is_debris_of_rank(rank.path());
-                     });
+  return std::all_of(
+      fs::directory_iterator(entry.path()), fs::directory_iterator(), [](const fs::directory_entry& rank) {
+        return rank.is_directory() && !rank.is_symlink() && holds_only_stale_files(rank.path());
+      });
 }
 
-bool is_debris_of_rank(const fs::path& folder) {
-  return std::all_of(fs::directory_iterator(folder), fs::directory_iterator(), is_debris_entry);
+bool holds_only_stale_files(const fs::path& folder) {
+  return std::all_of(fs::directory_iterator(folder), fs::directory_iterator(), is_stale);
 }
 
 }  // namespace
 
-bool is_start_debris(const fs::path& run) {
+bool has_only_stale_files(const fs::path& run) {
   try {
-    return fs::is_regular_file(fs::symlink_status(run / ".lock")) && is_debris_of_rank(run);
+    return fs::is_regular_file(fs::symlink_status(run / ".lock")) && holds_only_stale_files(run);
   } catch (const Error&) {
     return false;
   } catch (const fs::filesystem_error&) {
@@ -87,9 +87,9 @@ bool is_start_debris(const fs::path& run) {
   }
 }
 
-void remove_start_debris(const fs::path& run, LockFile lock) noexcept {
+void remove_stale_files(const fs::path& run, LockFile lock) noexcept {
   try {
-    if (!is_start_debris(run)) return;
+    if (!has_only_stale_files(run)) return;
     std::error_code error;
     for (const auto& entry : fs::directory_iterator(run))
       if (entry.path().filename() != ".lock") fs::remove_all(entry.path(), error);

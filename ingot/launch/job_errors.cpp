@@ -1,4 +1,4 @@
-#include "ingot/launch/job_words.h"
+#include "ingot/launch/job_errors.h"
 
 #include <fmt/core.h>
 

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "ingot/run/record/closing_words.h"
+#include "ingot/run/record/final_summary.h"
 
 namespace ingot {
 namespace {

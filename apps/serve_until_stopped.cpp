@@ -1,4 +1,4 @@
-#include "apps/serve_until_told.h"
+#include "apps/serve_until_stopped.h"
 
 #include <atomic>
 #include <chrono>
@@ -7,12 +7,13 @@
 
 namespace ingot {
 
-void serve_until_told(const StopSignals& signals, const std::function<void()>& serve,
-                      const std::function<void()>& stop) {
+void serve_until_stopped(const StopSignals& signals, const std::function<void()>& serve,
+                         const std::function<void()>& stop) {
   std::atomic<bool> is_over = false;
   std::exception_ptr failure;
   std::thread stopper([&] {
-    while (!signals.is_told_to_end() && !is_over) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    while (!signals.is_stop_requested() && !is_over)
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
     stop();
   });
   try {

@@ -1,4 +1,4 @@
-// PatientLog is a MetricsLog that tolerates a full disk. Lines that cannot be written are kept in memory, in
+// BufferedLog is a MetricsLog that tolerates a full disk. Lines that cannot be written are kept in memory, in
 // order; once the disk has room again, they are written before the next line.
 #pragma once
 
@@ -13,11 +13,11 @@
 
 namespace ingot {
 
-class PatientLog {
+class BufferedLog {
  public:
-  static constexpr size_t kMostWaiting = 20'000;  // lines; beyond this the oldest are lost
+  static constexpr size_t kMaxWaiting = 20'000;  // lines; beyond this the oldest are lost
 
-  explicit PatientLog(const std::filesystem::path& path) : log_(path) {}
+  explicit BufferedLog(const std::filesystem::path& path) : log_(path) {}
 
   void write(std::vector<MetricsField> line);
   // Same as MetricsLog. sync throws a kDisk error while lines wait.
@@ -25,7 +25,7 @@ class PatientLog {
   void sync();
 
   // Returns the reason why lines wait, once each time that they begin to wait; otherwise nullopt.
-  std::optional<std::string> take_trouble();
+  std::optional<std::string> take_error();
   size_t waiting() const { return waiting_.size(); }
 
  private:
@@ -34,7 +34,7 @@ class PatientLog {
   MetricsLog log_;
   std::deque<std::vector<MetricsField>> waiting_;
   std::string cause_;         // why lines wait
-  bool has_said_it_ = false;  // take_trouble has returned the cause
+  bool has_said_it_ = false;  // take_error has returned the cause
 };
 
 }  // namespace ingot

@@ -9,7 +9,7 @@ namespace ingot {
 
 // Calls serve(), which returns after stop(). Another thread calls stop() once a signal has asked the program
 // to end.
-void serve_until_told(const StopSignals& signals, const std::function<void()>& serve,
-                      const std::function<void()>& stop);
+void serve_until_stopped(const StopSignals& signals, const std::function<void()>& serve,
+                         const std::function<void()>& stop);
 
 }  // namespace ingot

@@ -1,4 +1,4 @@
-#include "ingot/run/record/patient_log.h"
+#include "ingot/run/record/buffered_log.h"
 
 #include <gmock/gmock.h>
 #include <sys/resource.h>
@@ -30,9 +30,9 @@ class FileSizeLimit {
   void (*handler_)(int);
 };
 
-class PatientLogTest : public testing::Test {
+class BufferedLogTest : public testing::Test {
  protected:
-  ~PatientLogTest() override { std::filesystem::remove(path_); }
+  ~BufferedLogTest() override { std::filesystem::remove(path_); }
   std::vector<int64_t> steps() const {
     std::vector<int64_t> all;
     for (const MetricsRow& row : read_metrics(path_))
@@ -43,18 +43,18 @@ class PatientLogTest : public testing::Test {
       std::filesystem::temp_directory_path() / fmt::format("ingot-patient-{}.jsonl", ::getpid());
 };
 
-TEST_F(PatientLogTest, LinesThatCannotBeWrittenAreWrittenLaterInOrder) {
-  PatientLog log(path_);
+TEST_F(BufferedLogTest, LinesThatCannotBeWrittenAreWrittenLaterInOrder) {
+  BufferedLog log(path_);
   for (int64_t step = 1; step <= 3; ++step) log.write({{"step", step}});
-  EXPECT_EQ(log.take_trouble(), std::nullopt);
+  EXPECT_EQ(log.take_error(), std::nullopt);
   {
     const FileSizeLimit full(std::filesystem::file_size(path_) + 5);
     log.write({{"step", int64_t{4}}});
-    const std::optional<std::string> trouble = log.take_trouble();
+    const std::optional<std::string> trouble = log.take_error();
     ASSERT_TRUE(trouble);
     EXPECT_THAT(*trouble, testing::HasSubstr(path_.string()));
     log.write({{"step", int64_t{5}}});
-    EXPECT_EQ(log.take_trouble(), std::nullopt) << "said once";
+    EXPECT_EQ(log.take_error(), std::nullopt) << "said once";
     EXPECT_EQ(log.waiting(), 2u);
     EXPECT_THROW(log.sync(), Error) << "a checkpoint must not claim lines that are not on the disk";
     EXPECT_THAT(steps(), testing::ElementsAre(1, 2, 3)) << "no part of a line stays";
@@ -65,11 +65,11 @@ TEST_F(PatientLogTest, LinesThatCannotBeWrittenAreWrittenLaterInOrder) {
   EXPECT_THAT(steps(), testing::ElementsAre(1, 2, 3, 4, 5, 6));
   const FileSizeLimit full_again(std::filesystem::file_size(path_));
   log.write({{"step", int64_t{7}}});
-  EXPECT_TRUE(log.take_trouble()) << "said again when it begins again";
+  EXPECT_TRUE(log.take_error()) << "said again when it begins again";
 }
 
-TEST_F(PatientLogTest, TruncationDropsWaitingLinesToo) {
-  PatientLog log(path_);
+TEST_F(BufferedLogTest, TruncationDropsWaitingLinesToo) {
+  BufferedLog log(path_);
   log.write({{"step", int64_t{1}}});
   {
     const FileSizeLimit full(std::filesystem::file_size(path_));

@@ -1,4 +1,4 @@
-#include "ingot/run/record/patient_log.h"
+#include "ingot/run/record/buffered_log.h"
 
 #include <utility>
 
@@ -15,13 +15,13 @@ bool is_later(const std::vector<MetricsField>& line, int64_t step) {
 
 }  // namespace
 
-void PatientLog::write(std::vector<MetricsField> line) {
+void BufferedLog::write(std::vector<MetricsField> line) {
   waiting_.push_back(std::move(line));
   flush();
-  if (waiting_.size() > kMostWaiting) waiting_.pop_front();
+  if (waiting_.size() > kMaxWaiting) waiting_.pop_front();
 }
 
-void PatientLog::flush() {
+void BufferedLog::flush() {
   try {
     for (; !waiting_.empty(); waiting_.pop_front()) log_.write(waiting_.front());
     has_said_it_ = false;
@@ -30,19 +30,19 @@ void PatientLog::flush() {
   }
 }
 
-void PatientLog::truncate_after(int64_t step) {
+void BufferedLog::truncate_after(int64_t step) {
   flush();
   std::erase_if(waiting_, [&](const auto& line) { return is_later(line, step); });
   log_.truncate_after(step);
 }
 
-void PatientLog::sync() {
+void BufferedLog::sync() {
   flush();
   if (!waiting_.empty()) throw Error(cause_, ErrorKind::kDisk);
   log_.sync();
 }
 
-std::optional<std::string> PatientLog::take_trouble() {
+std::optional<std::string> BufferedLog::take_error() {
   if (waiting_.empty() || std::exchange(has_said_it_, true)) return std::nullopt;
   return cause_;
 }

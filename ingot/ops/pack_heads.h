@@ -9,7 +9,7 @@
 
 namespace ingot {
 
-void heads_to_rows(const Tensor& rows, const Tensor& heads, Stream& stream);
-void rows_to_heads(const Tensor& heads, const Tensor& rows, Stream& stream);
+void pack_heads(const Tensor& rows, const Tensor& heads, Stream& stream);
+void unpack_heads(const Tensor& heads, const Tensor& rows, Stream& stream);
 
 }  // namespace ingot

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "ingot/launch/job_words.h"
+#include "ingot/launch/job_errors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto cause = ingot::cause_in(std::string(reinterpret_cast<const char*>(data), size));

@@ -1,4 +1,4 @@
-#include "ingot/ops/head_rows.h"
+#include "ingot/ops/pack_heads.h"
 
 #include <cstring>
 
@@ -9,7 +9,7 @@
 
 namespace ingot {
 
-namespace cuda {  // head_rows.cu
+namespace cuda {  // pack_heads.cu
 void copy_heads(const Tensor& heads, const Tensor& rows, bool is_to_heads, Stream& stream);
 }  // namespace cuda
 
@@ -40,10 +40,10 @@ void for_each_token(const Tensor& heads, const Tensor& rows, F&& f) {
 
 }  // namespace
 
-void heads_to_rows(const Tensor& rows, const Tensor& heads, Stream& stream) {
+void pack_heads(const Tensor& rows, const Tensor& heads, Stream& stream) {
   const OpSpan span(stream, "heads to rows", traffic({rows, heads}));
   if (span.plans()) return;
-  check(heads, rows, "heads_to_rows");
+  check(heads, rows, "pack_heads");
   if constexpr (kHasCuda) {
     if (heads.device == Device::kCuda) return cuda::copy_heads(heads, rows, false, stream);
   }
@@ -52,10 +52,10 @@ void heads_to_rows(const Tensor& rows, const Tensor& heads, Stream& stream) {
   });
 }
 
-void rows_to_heads(const Tensor& heads, const Tensor& rows, Stream& stream) {
+void unpack_heads(const Tensor& heads, const Tensor& rows, Stream& stream) {
   const OpSpan span(stream, "rows to heads", traffic({rows, heads}));
   if (span.plans()) return;
-  check(heads, rows, "rows_to_heads");
+  check(heads, rows, "unpack_heads");
   if constexpr (kHasCuda) {
     if (heads.device == Device::kCuda) return cuda::copy_heads(heads, rows, true, stream);
   }
