@@ -61,7 +61,7 @@ _WORDS = (
     (r"--data (\w+)", r"data=\1"),
     (r"--init (\w+)|train\.init_from \(--init\)", r"train.init_from"),
     (r"\bwithout --resume\b", "without resume=True"),
-    (r"--resume-anyway", "other_text=True"),
+    (r"--resume-anyway", "resume_anyway=True"),
     (r"--resume\b", "resume=True"),
     (r"--out\b", "out="),
 )

@@ -98,26 +98,26 @@ class Trainer(_ingot.Trainer):
         self._begin(source, data, keys)
 
     @classmethod
-    def load(cls, folder: Path, *, data: Any = None, set: Optional[Mapping[str, Any]] = None, other_text: bool = False) -> Trainer:
+    def load(cls, folder: Path, *, data: Any = None, set: Optional[Mapping[str, Any]] = None, resume_anyway: bool = False) -> Trainer:
         """Continues from a checkpoint: a folder that save() or `ingot train` has written, or the newest healthy one of a run.
 
-        Without data=, the text is that of the checkpoint. other_text=True allows another one.
+        Without data=, the text is that of the checkpoint. resume_anyway=True allows another one.
         """
         trainer = cls.__new__(cls)
-        trainer._begin("", data, _convert.settings(set), os.fspath(folder), other_text)
+        trainer._begin("", data, _convert.settings(set), os.fspath(folder), resume_anyway)
         return trainer
 
-    def _begin(self, source: str, data: Any, keys: list, resumed: str = "", other_text: bool = False) -> None:
+    def _begin(self, source: str, data: Any, keys: list, resumed: str = "", resume_anyway: bool = False) -> None:
         self._rows: Optional[_Rows] = None
         if _convert.is_paths(data):
-            super().__init__(source, _convert.paths(data), keys, False, resumed, other_text)
+            super().__init__(source, _convert.paths(data), keys, False, resumed, resume_anyway)
         elif getattr(data, "ndim", 0) == 1:
             with tempfile.TemporaryDirectory(prefix="ingot-") as folder:  # the library maps the file, so it may go
                 path = os.path.join(folder, "tokens.bin")
                 _convert.write_shard(path, data)
-                super().__init__(source, [path], keys, False, resumed, other_text)
+                super().__init__(source, [path], keys, False, resumed, resume_anyway)
         elif hasattr(data, "__iter__"):
-            super().__init__(source, [], keys, True, resumed, other_text)
+            super().__init__(source, [], keys, True, resumed, resume_anyway)
             self._rows = _Rows(data, self.seed)
             self._rows.skip(self.given_rows)
         else:

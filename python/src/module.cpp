@@ -235,7 +235,7 @@ NB_MODULE(_ingot, m) {
           "__init__",
           [](PythonTrainer* self, const std::string& source, const std::vector<std::string>& data,
              const std::vector<std::string>& settings, bool is_given_rows, const std::string& resumed,
-             bool other_text) {
+             bool resume_anyway) {
             const nb::gil_scoped_release released;
             const PythonData kind = is_given_rows ? PythonData::kRows : PythonData::kText;
             std::optional<std::filesystem::path> checkpoint, saved_config;
@@ -244,10 +244,10 @@ NB_MODULE(_ingot, m) {
             const RunConfig config = python_config(checkpoint ? saved_config->string() : source, data,
                                                    settings, saved_config, kind);
             new (self) PythonTrainer(config, kind, checkpoint,
-                                     other_text ? OtherText::kAccepted : OtherText::kRefused);
+                                     resume_anyway ? DataMismatch::kAccepted : DataMismatch::kRefused);
           },
           "source"_a, "data"_a, "settings"_a, "is_given_rows"_a = false, "resumed"_a = "",
-          "other_text"_a = false)
+          "resume_anyway"_a = false)
       .def(
           "step",
           [](PythonTrainer& self, const std::optional<Ids>& tokens, const std::optional<Ids>& targets,

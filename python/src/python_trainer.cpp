@@ -82,9 +82,9 @@ RunConfig prepared(const RunConfig& config, const Mesh& mesh) {
 }
 
 std::optional<ResumeCheck> resume_check(const std::optional<fs::path>& checkpoint, const RunConfig& config,
-                                        OtherText other_text) {
+                                        DataMismatch data_mismatch) {
   if (!checkpoint) return std::nullopt;
-  return ResumeCheck(*checkpoint, std::nullopt, config, other_text);
+  return ResumeCheck(*checkpoint, std::nullopt, config, data_mismatch);
 }
 
 }  // namespace
@@ -122,9 +122,9 @@ fs::path python_checkpoint(const fs::path& folder) {
 }
 
 PythonTrainer::PythonTrainer(const RunConfig& config, PythonData kind,
-                             const std::optional<fs::path>& checkpoint, OtherText other_text)
+                             const std::optional<fs::path>& checkpoint, DataMismatch data_mismatch)
     : kind_(kind),
-      resumed_(resume_check(checkpoint, config, other_text)),
+      resumed_(resume_check(checkpoint, config, data_mismatch)),
       data_(load_python_data(config, kind, checkpoint, resumed_)),
       config_(prepared(completed(config, data_, kind, resumed_), Mesh::alone())),
       trainer_(config_, parallelize(config_)),

@@ -64,7 +64,7 @@ class PythonTrainer {
  public:
   // checkpoint: of the run that is continued; nullopt for a new one. Throws the errors of ResumeCheck.
   PythonTrainer(const RunConfig& config, PythonData kind,
-                const std::optional<std::filesystem::path>& checkpoint, OtherText other_text);
+                const std::optional<std::filesystem::path>& checkpoint, DataMismatch data_mismatch);
 
   // A Turn is held by the thread that uses the trainer; others wait. Throws a kUsage error on a thread that has
   // one already: that of a loss function.

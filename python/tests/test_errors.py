@@ -31,7 +31,7 @@ def test_every_kind_is_the_exception_that_python_raises():
 def test_advice_of_the_command_line_is_in_pythons_words():
     said = str(of_exit_code(2, "name it with --set data.tokenizer=FILE, give --data FILE, or say --resume-anyway; "
                                "`ingot data prepare --data TEXT --out DIR` makes one; choose another --out"))
-    assert said == ('name it with set={"data.tokenizer": FILE}, give data=FILE, or say other_text=True; '
+    assert said == ('name it with set={"data.tokenizer": FILE}, give data=FILE, or say resume_anyway=True; '
                     "`ingot data prepare --data TEXT --out DIR` makes one; choose another out=")
 
 

@@ -315,9 +315,9 @@ def test_loading_is_refused_where_the_run_would_not_go_on(text, tokens, tmp_path
     trainer = ingot.Trainer("tiny-llama", data=text, set=SMALL)
     trainer.run(2)
     trainer.save(tmp_path / "run")
-    with pytest.raises(ValueError, match="other_text=True"):
+    with pytest.raises(ValueError, match="resume_anyway=True"):
         ingot.Trainer.load(tmp_path / "run", data=tokens)
-    other = ingot.Trainer.load(tmp_path / "run", data=tokens, other_text=True, set={"train.steps": 20})
+    other = ingot.Trainer.load(tmp_path / "run", data=tokens, resume_anyway=True, set={"train.steps": 20})
     assert other.steps_done == 2 and other.run()["step"] == 20
     with pytest.raises(ValueError, match="model.width"):
         ingot.Trainer.load(tmp_path / "run", set={"model": {"width": 64}})

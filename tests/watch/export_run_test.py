@@ -73,7 +73,7 @@ class Follow(unittest.TestCase):
             self.assertLess(time.monotonic(), limit, f"step {step} did not arrive, only {self.steps()}")
             time.sleep(0.05)
 
-    def test_steps_arrive_while_the_run_goes_on_and_each_of_them_once(self):
+    def test_steps_arrive_while_the_run_continues_and_each_of_them_once(self):
         child = self.follow()
         time.sleep(0.5)  # the run has no step yet
         self.write(1, 2, 3)
