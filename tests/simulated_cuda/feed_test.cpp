@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "ingot/core/copy.h"
 #include "ingot/core/cuda/cuda_device.h"
 #include "ingot/core/staging.h"
 
