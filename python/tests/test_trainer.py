@@ -66,8 +66,17 @@ def test_rows_and_iterables_train_alike(tokens):
     with pytest.raises(ingot.DataError, match="the iterable has ended"):
         by_rows.step()
     assert by_rows.steps_done == 2
-    shuffled = ingot.Trainer(NESTED, data=rows)
-    assert len({shuffled.step()["loss"] for _ in range(12)}) == 12 and shuffled.is_finished
+    shuffled, seen = ingot.Trainer(NESTED, data=rows), []
+
+    def records(logits, targets):
+        seen.extend(map(tuple, targets))
+        return cross_entropy(logits, targets)
+
+    for _ in range(12):
+        shuffled.step(loss=records)
+    assert shuffled.is_finished
+    epochs = [seen[i:i + 16] for i in range(0, 96, 16)]
+    assert all(set(epoch) == set(map(tuple, rows[:, 1:])) for epoch in epochs) and len(set(map(tuple, epochs))) == 6
     with pytest.raises(ValueError, match="there is no validation text"):
         shuffled.evaluate()
 

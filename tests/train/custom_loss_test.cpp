@@ -120,8 +120,8 @@ TEST(CustomLoss, CrossEntropyHasTheGradientsOfTheHead) {
 }
 
 TEST(CustomLoss, GradientIsTheSlopeOfTheLoss) {
-  const RunConfig config = small_config(
-      {"model.tied=false", "train.grad_accum=2", "train.batch_size=4", "model.cap=tanh", "model.cap_a=2"});
+  const RunConfig config = small_config({"model.tied=false", "train.grad_accum=2", "train.batch_size=4",
+                                         "model.cap=tanh", "model.cap_a=0.2", "head.raw_ce_every=1"});
   SmallTraining run(config);
   run.steps(3);
   CustomLoss loss = custom_loss(run.trainer, mean_square);
