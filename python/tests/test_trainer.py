@@ -181,6 +181,11 @@ def test_a_loss_of_ones_own_gets_arrays_that_are_its_own_and_its_errors_arrive(t
     other.backward()
     other.discard()
     assert trainer.step()["loss"] == other.step()["loss"]
+    rows = tokens[: 33 * 16].reshape(16, 33)
+    refused, plain = ingot.Trainer(NESTED, data=rows), ingot.Trainer(NESTED, data=rows)
+    with pytest.raises(LookupError):
+        refused.step(loss=raises)
+    assert [refused.step()["loss"] for _ in range(3)] == [plain.step()["loss"] for _ in range(3)]
 
 
 def test_an_fp8_head_is_refused_with_the_fix(tokens):
