@@ -8,13 +8,12 @@
 namespace ingot {
 namespace {
 
-void check_given_ids(std::span<const int32_t> ids, const char* what, int64_t columns, int64_t vocab_size,
+void check_given_row(std::span<const int32_t> ids, const char* what, int64_t row, int64_t vocab_size,
                      bool may_be_ignored) {
   for (size_t i = 0; i < ids.size(); ++i) {
     if ((ids[i] >= 0 && ids[i] < vocab_size) || (may_be_ignored && ids[i] == kIgnoreIndex)) continue;
-    const auto at = static_cast<int64_t>(i);
-    fail(ErrorKind::kUsage, "{}: row {}, column {} is {}; the model has the ids 0 to {}{}", what,
-         at / columns, at % columns, ids[i], vocab_size - 1,
+    fail(ErrorKind::kUsage, "{}: row {}, column {} is {}; the model has the ids 0 to {}{}", what, row, i,
+         ids[i], vocab_size - 1,
          may_be_ignored ? ", and -100 stands for a target that the loss does not count" : "");
   }
 }
@@ -32,16 +31,21 @@ GivenBatches::GivenBatches(const BatchShape& shape, int64_t rows, int64_t column
   if (rows < 1 || columns < 1 || columns > T)
     fail(ErrorKind::kUsage, "a batch needs rows of 1 to model.context = {} tokens, got {} rows of {}", T,
          rows, columns);
-  check_given_ids(tokens, "tokens", columns, shape.vocab_size, false);
-  check_given_ids(targets, "targets", columns, shape.vocab_size, true);
   const auto elements = static_cast<size_t>(count * B * T);
   tokens_.assign(elements, 0);
   targets_.assign(elements, kIgnoreIndex);
   if (shape.document_mask) doc_start_.assign(elements, 0);
   for (int64_t r = 0; r < rows; ++r) {
     const auto from = static_cast<size_t>(r * columns), n = static_cast<size_t>(columns);
-    std::ranges::copy(tokens.subspan(from, n), tokens_.begin() + r * T);
-    std::ranges::copy(targets.subspan(from, n), targets_.begin() + r * T);
+    // The copies are checked, because another thread may write to the caller's rows.
+    const auto take = [&](std::vector<int32_t>& all, std::span<const int32_t> ids, const char* what,
+                          bool ignores) {
+      const std::span<int32_t> row(all.data() + r * T, n);
+      std::ranges::copy(ids.subspan(from, n), row.begin());
+      check_given_row(row, what, r, shape.vocab_size, ignores);
+    };
+    take(tokens_, tokens, "tokens", false);
+    take(targets_, targets, "targets", true);
     if (shape.document_mask)  // padding is a document of its own
       std::fill(doc_start_.begin() + r * T + columns, doc_start_.begin() + (r + 1) * T,
                 static_cast<int32_t>(columns));

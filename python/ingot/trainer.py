@@ -55,6 +55,11 @@ class _Rows:
         self.left = (tokens[rows:], targets[rows:]) if len(tokens) > rows else None
         return np.ascontiguousarray(tokens[:rows]), np.ascontiguousarray(targets[:rows])
 
+    def take_back(self, tokens: np.ndarray, targets: np.ndarray) -> None:
+        """Makes rows that no step has used the next ones again."""
+        left = self.left
+        self.left = (np.concatenate([tokens, left[0]]), np.concatenate([targets, left[1]])) if left else (tokens, targets)
+
     def skip(self, rows: int) -> None:
         """Goes to where a trainer that had taken so many rows was."""
         if not self.is_array:
@@ -123,10 +128,19 @@ class Trainer(_ingot.Trainer):
         else:
             raise ArgumentTypeError(f"data= is a path, an array of token ids, or an iterable of rows; got {type(data).__name__}")
 
-    def _batch(self, batch: Any) -> Tuple[Optional[np.ndarray], Optional[np.ndarray]]:
+    def _run(self, method: Callable[..., Metrics], batch: Any, lr: Optional[float], loss: Optional[Loss]) -> Metrics:
+        checked = _with_checks(loss)
         if batch is not None:
-            return _convert.batch(batch)
-        return self._rows.take(self.next_rows) if self._rows else (None, None)
+            return method(*_convert.batch(batch), lr, checked)
+        if self._rows is None:
+            return method(None, None, lr, checked)
+        before, (tokens, targets) = self.given_rows, self._rows.take(self.next_rows)
+        try:
+            return method(tokens, targets, lr, checked)
+        except BaseException:
+            if self.given_rows == before:  # as a text does
+                self._rows.take_back(tokens, targets)
+            raise
 
     def step(self, batch: Any = None, *, lr: Optional[float] = None, loss: Optional[Loss] = None) -> Metrics:
         """Makes the next step: forward, backward and update. Returns its metrics.
@@ -136,11 +150,11 @@ class Trainer(_ingot.Trainer):
         targets (B, T) of a micro-batch, which returns the mean loss over the targets that are not -100, and the gradient of this mean by
         the logits. A step's loss is the mean over all of its targets. The function cannot use the trainer.
         """
-        return super().step(*self._batch(batch), lr, _with_checks(loss))
+        return self._run(super().step, batch, lr, loss)
 
     def backward(self, batch: Any = None, *, lr: Optional[float] = None, loss: Optional[Loss] = None) -> Metrics:
         """Computes loss and gradients of the next step, as step() does; update() or discard() must follow."""
-        return super().backward(*self._batch(batch), lr, _with_checks(loss))
+        return self._run(super().backward, batch, lr, loss)
 
     def logits(self, tokens: Any) -> np.ndarray:
         """Returns the logits (rows, T, vocab) for rows of at most model.context token ids. The array is the caller's."""

@@ -48,7 +48,7 @@ nb::object new_array(std::initializer_list<int64_t> dims, const Fill& fill) {
   std::vector<size_t> shape;
   size_t elements = 1;
   for (const int64_t dim : dims) elements *= shape.emplace_back(static_cast<size_t>(dim));
-  auto numbers = std::make_unique<T[]>(elements);
+  auto numbers = std::make_unique_for_overwrite<T[]>(elements);
   T* const data = numbers.get();
   fill(data);
   const nb::capsule owner(numbers.release(), [](void* p) noexcept { delete[] static_cast<T*>(p); });

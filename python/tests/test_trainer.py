@@ -66,8 +66,17 @@ def test_rows_and_iterables_train_alike(tokens):
     with pytest.raises(ingot.DataError, match="the iterable has ended"):
         by_rows.step()
     assert by_rows.steps_done == 2
-    shuffled = ingot.Trainer(NESTED, data=rows)
-    assert len({shuffled.step()["loss"] for _ in range(12)}) == 12 and shuffled.is_finished
+    shuffled, seen = ingot.Trainer(NESTED, data=rows), []
+
+    def records(logits, targets):
+        seen.extend(map(tuple, targets))
+        return cross_entropy(logits, targets)
+
+    for _ in range(12):
+        shuffled.step(loss=records)
+    assert shuffled.is_finished
+    epochs = [seen[i:i + 16] for i in range(0, 96, 16)]
+    assert all(set(epoch) == set(map(tuple, rows[:, 1:])) for epoch in epochs) and len(set(map(tuple, epochs))) == 6
     with pytest.raises(ValueError, match="there is no validation text"):
         shuffled.evaluate()
 
@@ -172,6 +181,11 @@ def test_a_loss_of_ones_own_gets_arrays_that_are_its_own_and_its_errors_arrive(t
     other.backward()
     other.discard()
     assert trainer.step()["loss"] == other.step()["loss"]
+    rows = tokens[: 33 * 16].reshape(16, 33)
+    refused, plain = ingot.Trainer(NESTED, data=rows), ingot.Trainer(NESTED, data=rows)
+    with pytest.raises(LookupError):
+        refused.step(loss=raises)
+    assert [refused.step()["loss"] for _ in range(3)] == [plain.step()["loss"] for _ in range(3)]
 
 
 def test_an_fp8_head_is_refused_with_the_fix(tokens):
