@@ -1,46 +1,25 @@
 #include "ingot/run/record/patient_log.h"
 
 #include <gmock/gmock.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
-#include <csignal>
 #include <filesystem>
 
 #include "ingot/core/error.h"
+#include "tests/reference/file_size_limit.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 namespace {
 
-// While it exists, no file of this process can grow beyond `bytes`: writes fail as on a full disk.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  rlimit before_{};
-  void (*handler_)(int);
-};
-
-class PatientLogTest : public testing::Test {
+class PatientLogTest : public FolderTest {
  protected:
-  ~PatientLogTest() override { std::filesystem::remove(path_); }
   std::vector<int64_t> steps() const {
     std::vector<int64_t> all;
     for (const MetricsRow& row : read_metrics(path_))
       all.push_back(static_cast<int64_t>(*row.number("step")));
     return all;
   }
-  std::filesystem::path path_ =
-      std::filesystem::temp_directory_path() / fmt::format("ingot-patient-{}.jsonl", ::getpid());
+  const std::filesystem::path path_ = folder_ / "metrics.jsonl";
 };
 
 TEST_F(PatientLogTest, LinesThatCannotBeWrittenAreWrittenLaterInOrder) {
