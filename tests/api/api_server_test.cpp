@@ -7,10 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "ingot/core/error.h"
 #include "ingot/run/chat_session.h"
 #include "ingot/run/run.h"
 #include "tests/http/http_client.h"
+#include "tests/reference/error_of.h"
 #include "tests/run/training_fixture.h"
 
 namespace ingot {
@@ -44,10 +44,7 @@ class ApiServerTest : public TrainingTest {
     train(c, folder / "run");
     start({});
   }
-  void TearDown() override {
-    stop();
-    TrainingTest::TearDown();
-  }
+  void TearDown() override { stop(); }
   void start(ApiOptions options) {
     stop();
     options.port = 0;
@@ -214,13 +211,8 @@ TEST_F(ApiServerTest, RefusalsAreErrorsOfTheInterface) {
 TEST_F(ApiServerTest, OthersNeedAKey) {
   ApiOptions options;
   options.host = "0.0.0.0";
-  try {
-    const ApiServer open(folder / "run", options);
-    FAIL() << "a server for everyone";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-    EXPECT_THAT(error.what(), HasSubstr("there is no --api-key"));
-  }
+  EXPECT_THAT(usage_error([&] { const ApiServer open(folder / "run", options); }),
+              HasSubstr("there is no --api-key"));
   options.host = "127.0.0.1";
   options.key = "secret";
   start(options);

@@ -14,7 +14,7 @@ using ::testing::Not;
 class ChatCommand : public ProgramInFolder {
  protected:
   void SetUp() override {
-    const Ended trained =
+    const Outcome trained =
         run(small_run("run", {"train.steps=30", "data.tokenizer=bpe", "data.tokenizer_vocab=300",
                               "model.context=8192", "train.batch_size=1", "model.window=64"}));
     ASSERT_EQ(trained.exit_code, 0) << trained.output;
@@ -22,16 +22,14 @@ class ChatCommand : public ProgramInFolder {
   std::string command(const std::string& more) const {
     return std::string(INGOT_PROGRAM) + " chat " + path("run") + " --temperature 0 " + more;
   }
-  Ended piped(const std::string& input, const std::string& more) const {
-    const std::string line = "printf '" + input + "' | " + command(more) + " >" + path("output") + " 2>&1";
-    const int status = std::system(line.c_str());
-    return {.exit_code = WEXITSTATUS(status), .output = read_file(path("output"))};
+  Outcome piped(const std::string& input, const std::string& more) const {
+    return run_command("(printf '" + input + "' | " + command(more) + ")");
   }
 };
 
 TEST_F(ChatCommand, AnswersEveryLineOfAPipe) {
   const std::string saved = path("chats.jsonl");
-  const Ended ended =
+  const Outcome ended =
       piped("line 4\\nline 9 \\\\\\nand more\\n/save " + saved + "\\n/reset\\nagain\\n/save " + saved + "\\n",
             "--chat-template zephyr --tokens 8 --system Brief.");
   ASSERT_EQ(ended.exit_code, 0) << ended.output;
@@ -55,7 +53,7 @@ TEST_F(ChatCommand, EvaluationOfChatsHasNoBitsPerByte) {
                          "\n",
                          i, i * i);
   write_file(path("chats.jsonl"), chats);
-  Ended ended =
+  Outcome ended =
       run({"train", "sft", "--init", path("run"), "--data", path("chats.jsonl"), "--out", path("sft"),
            "--set", "train.steps=2", "--set", "data.chat_template=zephyr", "--set", "model.context=128"});
   ASSERT_EQ(ended.exit_code, 0) << ended.output;
@@ -68,7 +66,7 @@ TEST_F(ChatCommand, EvaluationOfChatsHasNoBitsPerByte) {
 }
 
 TEST_F(ChatCommand, ErrorsNameTheFix) {
-  Ended ended = piped("hello\\n", "");
+  Outcome ended = piped("hello\\n", "");
   EXPECT_EQ(ended.exit_code, 2) << ended.output;
   EXPECT_THAT(ended.output, HasSubstr("there is no chat template with this tokenizer"));
   ended = piped("/sing\\n", "--chat-template zephyr");

@@ -26,23 +26,14 @@ std::vector<float> numbers(const SafetensorsFile& file, const std::string& name)
 class Export : public ProgramInFolder {
  protected:
   // Runs `ingot ARGUMENTS` in the folder.
-  Ended run_line(const std::string& arguments) const {
-    const std::string command = fmt::format("cd {} && OMP_WAIT_POLICY=passive {} {} 2>&1", folder_.string(),
-                                            INGOT_PROGRAM, arguments);
-    Ended ended;
-    std::FILE* pipe = popen(command.c_str(), "r");
-    if (!pipe) return ended;
-    std::array<char, 4096> buffer;
-    while (const size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe))
-      ended.output.append(buffer.data(), n);
-    const int status = pclose(pipe);
-    ended.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-    return ended;
+  Outcome run_line(const std::string& arguments) const {
+    return run_command("cd " + folder_.string() + " && OMP_WAIT_POLICY=passive " INGOT_PROGRAM " " +
+                       arguments);
   }
   // Trains two steps and returns the name of the run's folder.
   std::string trained(const std::string& preset, const std::string& more = "") {
     const std::string name = "run" + std::to_string(runs_++);
-    const Ended ended =
+    const Outcome ended =
         run_line("train " + preset + " --data text.txt --out " + name +
                  " --set train.steps=2 --set sample.count=0 --set data.tokenizer_vocab=300 " + more);
     EXPECT_EQ(ended.exit_code, 0) << ended.output;
@@ -60,7 +51,7 @@ TEST_F(Export, WritesGgufOfEveryType) {
   const std::string name = trained("tiny-llama", "--set model.qk_norm=true");
   size_t before_bytes = 0;
   for (const char* type : {"q8_0", "bf16", "f32"}) {
-    const Ended ended = run_line("export " + name + " --gguf m.gguf --type " + type);
+    const Outcome ended = run_line("export " + name + " --gguf m.gguf --type " + type);
     EXPECT_EQ(ended.exit_code, 0) << ended.output;
     const std::string file = read_file(folder_ / "m.gguf");
     EXPECT_TRUE(file.starts_with("GGUF"));
@@ -74,7 +65,7 @@ TEST_F(Export, WritesGgufOfEveryType) {
 TEST_F(Export, AveragesTheLastCheckpointsOfARun) {
   const std::string run =
       trained("tiny-llama", "--set train.steps=6 --set checkpoint.every=2 --set checkpoint.keep=3");
-  const Ended ended = run_line("export " + run + " --hf mean --average 2");
+  const Outcome ended = run_line("export " + run + " --hf mean --average 2");
   ASSERT_EQ(ended.exit_code, 0) << ended.output;
   const fs::path checkpoints = folder_ / run / "checkpoints";
   const SafetensorsFile mean(folder_ / "mean/model.safetensors");
@@ -92,21 +83,21 @@ TEST_F(Export, AveragesTheLastCheckpointsOfARun) {
   }
   EXPECT_GT(differ, 100);
   ASSERT_EQ(run_line("export " + run + " --gguf mean.gguf --type f32 --average 3").exit_code, 0);
-  const Ended refused = run_line("export " + run + " --hf more --average 4");
+  const Outcome refused = run_line("export " + run + " --hf more --average 4");
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.output, testing::AllOf(HasSubstr("has 3 good checkpoints, and the mean of 4"),
                                              HasSubstr("checkpoint.keep")));
   EXPECT_FALSE(fs::exists(folder_ / "more"));
   // A damaged checkpoint is passed over.
   write_file(checkpoints / "step-000000006/model.safetensors", "damaged");
-  const Ended passed = run_line("export " + run + " --hf others --average 2");
+  const Outcome passed = run_line("export " + run + " --hf others --average 2");
   EXPECT_EQ(passed.exit_code, 0) << passed.output;
   EXPECT_THAT(passed.output, HasSubstr("step-000000006"));
 }
 
 TEST_F(Export, WritesTheScalingOfRotaryPositions) {
   const auto file_of = [&](const std::string& settings) {
-    const Ended ended = run_line("export " + trained("tiny-llama", settings) + " --gguf m.gguf");
+    const Outcome ended = run_line("export " + trained("tiny-llama", settings) + " --gguf m.gguf");
     EXPECT_EQ(ended.exit_code, 0) << ended.output;
     return read_file(folder_ / "m.gguf");
   };
@@ -121,7 +112,7 @@ TEST_F(Export, WritesTheScalingOfRotaryPositions) {
 // Seen: a model with these biases was written as llama, and readers of llama other than llama.cpp drop them.
 TEST_F(Export, BiasesGoToAnArchitectureWhoseReadersReadThem) {
   const auto exported = [&](const std::string& settings) {
-    const Ended ended = run_line("export " + trained("tiny-llama", settings) + " --gguf m.gguf");
+    const Outcome ended = run_line("export " + trained("tiny-llama", settings) + " --gguf m.gguf");
     EXPECT_EQ(ended.exit_code, 0) << ended.output;
     return ended.output;
   };
@@ -138,7 +129,7 @@ TEST_F(Export, RefusesWithAReasonAndLeavesTheFileThatWasThere) {
   const std::string name = trained("tiny-llama", "--set model.mlp=relu2");
   write_file(folder_ / "m.gguf", "before");
   const auto expect_refused = [&](const std::string& arguments, int exit_code, const std::string& text) {
-    const Ended ended = run_line("export " + arguments);
+    const Outcome ended = run_line("export " + arguments);
     EXPECT_EQ(ended.exit_code, exit_code) << ended.output;
     EXPECT_THAT(ended.output, HasSubstr(text));
     EXPECT_EQ(read_file(folder_ / "m.gguf"), "before");
@@ -177,7 +168,7 @@ TEST_F(Export, ChatTemplatesAreKeptInCheckpoints) {
 
   // A resumed run has only its checkpoint's files.
   std::filesystem::remove_all(folder_ / "mine" / "chat_template.jinja");
-  const Ended resumed = run_line("train --resume --out " + name + " --set train.steps=4");
+  const Outcome resumed = run_line("train --resume --out " + name + " --set train.steps=4");
   EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
   expect_kept(folder_ / name / "checkpoints" / "step-000000004");
 
@@ -192,7 +183,7 @@ TEST_F(Export, ChatTemplatesAreKeptInCheckpoints) {
 // Seen: `export --gguf /dev/null` wrote, and then ended with exit code 1 and "filesystem error: cannot get
 // file size".
 TEST_F(Export, AGgufMayGoToADevice) {
-  const Ended ended = run_line("export " + trained("tiny-llama") + " --gguf /dev/null --json");
+  const Outcome ended = run_line("export " + trained("tiny-llama") + " --gguf /dev/null --json");
   EXPECT_EQ(ended.exit_code, 0) << ended.output;
   EXPECT_THAT(ended.output, HasSubstr("\"bytes\":null"));
 }

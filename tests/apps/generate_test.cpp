@@ -16,17 +16,17 @@ using Json = nlohmann::json;
 class GenerateTest : public ProgramInFolder {
  protected:
   void SetUp() override {
-    const Ended trained = run(small_run("run", {"train.steps=3"}));
+    const Outcome trained = run(small_run("run", {"train.steps=3"}));
     ASSERT_EQ(trained.exit_code, 0) << trained.output;
   }
-  Ended generate(std::vector<std::string> arguments) {
+  Outcome generate(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {"generate", path("run"), "--tokens", "12"});
     return run(arguments);
   }
   // Returns the objects that --json prints.
   std::vector<Json> objects(std::vector<std::string> arguments) {
     arguments.emplace_back("--json");
-    const Ended ended = generate(arguments);
+    const Outcome ended = generate(arguments);
     EXPECT_EQ(ended.exit_code, 0) << ended.output;
     std::vector<Json> all;
     std::istringstream lines(ended.output);
@@ -51,7 +51,7 @@ TEST_F(GenerateTest, SeveralPromptsGiveTheTextsOfEachAlone) {
   }
   all.insert(all.end(), {"--batch-size", "2"});
   EXPECT_EQ(objects(all), together);
-  const Ended texts = generate(all);
+  const Outcome texts = generate(all);
   for (size_t i = 0; i < prompts.size(); ++i)
     EXPECT_THAT(texts.output, HasSubstr(fmt::format("--- prompt {} of 3\n{}", i + 1, prompts[i])));
 }
@@ -65,7 +65,7 @@ TEST_F(GenerateTest, Int8WeightsGenerateAndAreEvaluated) {
   const auto loss = [&](const std::vector<std::string>& more) {
     std::vector<std::string> line{"eval", path("run"), "--data", path("text.txt"), "--json"};
     line.insert(line.end(), more.begin(), more.end());
-    const Ended ended = run(line);
+    const Outcome ended = run(line);
     EXPECT_EQ(ended.exit_code, 0) << ended.output;
     return Json::parse(ended.output.substr(ended.output.find('{')))["loss"].get<double>();
   };
@@ -88,7 +88,7 @@ TEST_F(GenerateTest, RefusesWhatItCannotRead) {
   write_file(path("empty.txt"), "\n\n");
   write_file(path("bad.jsonl"), "{\"prompt\": \"a\"}\n{\"text\": \"b\"}\n");
   const auto refused = [&](const std::vector<std::string>& arguments, int code, const std::string& why) {
-    const Ended ended = generate(arguments);
+    const Outcome ended = generate(arguments);
     EXPECT_EQ(ended.exit_code, code) << ended.output;
     EXPECT_THAT(ended.output, HasSubstr(why));
   };

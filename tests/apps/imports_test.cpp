@@ -20,7 +20,7 @@ class Imports : public ProgramInFolder {
   // Trains the fixture's small model and returns its run's folder.
   std::string trained(const std::string& name, std::vector<std::string> settings = {}) const {
     settings.insert(settings.begin(), "train.steps=2");
-    const Ended ended = run(small_run(name, settings));
+    const Outcome ended = run(small_run(name, settings));
     EXPECT_EQ(ended.exit_code, 0) << ended.output;
     return path(name);
   }
@@ -41,7 +41,7 @@ TEST_F(Imports, TokensThatEndTextsStopGenerationAndSurviveTraining) {
   for (int id = 1; id < 256; ++id) others.push_back(id);
   change("hf/config.json", {{"eos_token_id", 0}, {"bos_token_id", 7}});
   change("hf/generation_config.json", {{"eos_token_id", others}});
-  const Ended ended = run({"generate", path("hf"), "--prompt", "a", "--tokens", "20"});
+  const Outcome ended = run({"generate", path("hf"), "--prompt", "a", "--tokens", "20"});
   EXPECT_EQ(ended.exit_code, 0) << ended.output;
   EXPECT_THAT(ended.output, HasSubstr("a\n"));
 
@@ -62,7 +62,7 @@ TEST_F(Imports, TokensThatEndTextsStopGenerationAndSurviveTraining) {
       "train",         "--init", path("hf"),      "--data", path("text.txt"),          "--out",
       path("tuned"),   "--set",  "train.steps=1", "--set",  "schedule.warmup_steps=0", "--set",
       "sample.count=0"};
-  const Ended tuned = run(init);
+  const Outcome tuned = run(init);
   EXPECT_EQ(tuned.exit_code, 0) << tuned.output;
   EXPECT_THAT(tuned.output,
               HasSubstr("generated text ends at token 10, 32; documents have no token between them"));
@@ -85,7 +85,7 @@ TEST_F(Imports, TokensThatEndTextsStopGenerationAndSurviveTraining) {
   std::filesystem::remove(folder_ / "prepared" / "generation_config.json");
   std::filesystem::remove(folder_ / "prepared" / "tokenizer_config.json");
   std::filesystem::remove(folder_ / "prepared" / "chat_template.jinja");
-  const Ended of_prepared =
+  const Outcome of_prepared =
       run({"train", "--init", path("back"), "--data", path("prepared"), "--out", path("tuned2"), "--set",
            "train.steps=1", "--set", "schedule.warmup_steps=0", "--set", "sample.count=0"});
   EXPECT_EQ(of_prepared.exit_code, 0) << of_prepared.output;
@@ -98,7 +98,7 @@ TEST_F(Imports, NamesOfTheHubAreSaidNotToBeFetched) {
     std::vector<std::string> line = {"train"};
     line.insert(line.end(), words.begin(), words.end());
     line.insert(line.end(), {"--data", path("text.txt"), "--out", path("x")});
-    const Ended ended = run(line);
+    const Outcome ended = run(line);
     EXPECT_EQ(ended.exit_code, 3);
     EXPECT_THAT(ended.output, AllOf(HasSubstr("Ingot does not fetch it"), HasSubstr("hf download")));
   }
@@ -111,8 +111,8 @@ TEST_F(Imports, NamesOfTheHubAreSaidNotToBeFetched) {
 TEST_F(Imports, BitsPerByteAreThoseOfThePredictedTokens) {
   const std::string of_bytes = trained("bytes");
   const auto eval = [&](const std::string& model, const std::string& file, const std::string& max_tokens) {
-    const Ended ended = run({"eval", model, "--data", path(file), "--json", "--quiet", "--batch-size", "1",
-                             "--max-tokens", max_tokens});
+    const Outcome ended = run({"eval", model, "--data", path(file), "--json", "--quiet", "--batch-size", "1",
+                               "--max-tokens", max_tokens});
     EXPECT_EQ(ended.exit_code, 0) << ended.output;
     return json::parse(ended.output.substr(ended.output.find('{')));  // after the warning of trained text
   };
@@ -148,7 +148,7 @@ TEST_F(Imports, BitsPerByteAreThoseOfThePredictedTokens) {
   std::vector<std::string> line =
       small_run("merged", {"train.steps=2", "data.tokenizer=" + path("tokenizer.json")});
   line[3] = path("halves.txt");
-  const Ended ended = run(line);
+  const Outcome ended = run(line);
   ASSERT_EQ(ended.exit_code, 0) << ended.output;
   const json part = eval(path("merged"), "halves.txt", "32"), all = eval(path("merged"), "halves.txt", "0");
   EXPECT_EQ(part["tokens"], 32);
@@ -165,7 +165,7 @@ TEST_F(Imports, ASampleThatCannotBeMadeIsAWarning) {
   std::vector<std::string> line =
       small_run("chars", {"train.steps=2", "data.tokenizer=char", "sample.count=1", "sample.tokens=8"});
   line[3] = path("lines.jsonl");
-  const Ended ended = run(line);
+  const Outcome ended = run(line);
   EXPECT_EQ(ended.exit_code, 0) << ended.output;
   EXPECT_TRUE(std::filesystem::exists(folder_ / "chars" / "samples" / "step-000000002.txt"));
   EXPECT_EQ(run({"generate", path("chars"), "--tokens", "4"}).exit_code, 0);
@@ -173,7 +173,7 @@ TEST_F(Imports, ASampleThatCannotBeMadeIsAWarning) {
   line = small_run("prompt", {"train.steps=4", "data.tokenizer=char", "sample.count=1", "sample.every=2",
                               "sample.prompts=[\"z\"]"});
   line[3] = path("lines.jsonl");
-  const Ended warned = run(line);
+  const Outcome warned = run(line);
   EXPECT_EQ(warned.exit_code, 0) << warned.output;
   EXPECT_THAT(warned.output,
               AllOf(HasSubstr("no sample at step 2"), HasSubstr("U+007A"), HasSubstr("no sample at step 4")));
@@ -184,7 +184,7 @@ TEST_F(Imports, TemperaturesAreCheckedAsTheTypeThatUsesThem) {
   for (const auto& [setting, message] :
        {std::pair{"sample.temperature=1e39", "sample.temperature must be from 0 to 3.4e38"},
         {"sample.top_p=1e-46", "sample.top_p must lie in (0, 1]"}}) {
-    const Ended ended = run(small_run("x", {"train.steps=1", setting}));
+    const Outcome ended = run(small_run("x", {"train.steps=1", setting}));
     EXPECT_EQ(ended.exit_code, 2);
     EXPECT_THAT(ended.output, HasSubstr(message));
   }

@@ -5,33 +5,27 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "ingot/core/file.h"
 #include "ingot/formats/metrics_log.h"
+#include "tests/reference/temporary_folder.h"
 #include "tests/regress/run_script.h"
 
 namespace ingot {
 
-class LaunchTest : public testing::Test {
+class LaunchTest : public FolderTest {
  protected:
-  LaunchTest()
-      : folder_(std::filesystem::temp_directory_path() / ("ingot_launch_" + std::to_string(getpid()))) {
-    std::filesystem::remove_all(folder_);
-    make_folders(folder_);
+  LaunchTest() {
     std::string text;
     for (int i = 0; i < 2000; ++i) text += i % 7 < 3 ? "the cat sat on the mat. " : "a dog ran. ";
     write_file(folder_ / "text.txt", text);
   }
-  ~LaunchTest() override { std::filesystem::remove_all(folder_); }
 
   void SetUp() override {
     if (std::string(INGOT_MPIRUN).empty()) GTEST_SKIP() << "built without MPI";
   }
-
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
 
   // Runs a bash script with the functions
   //   run N ARGUMENTS   becomes `mpirun -n N ingot ARGUMENTS`
@@ -66,8 +60,6 @@ class LaunchTest : public testing::Test {
       if (const auto loss = row.number("loss")) all.push_back(*loss);
     return all;
   }
-
-  std::filesystem::path folder_;
 };
 
 // A script that starts a run on two ranks, waits for its first checkpoint, executes `disturbance` ($job is

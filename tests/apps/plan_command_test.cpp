@@ -1,16 +1,15 @@
 // Tests of the command `ingot plan`, run as a separate process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 
 #include "ingot/core/file.h"
+#include "tests/reference/temporary_folder.h"
+#include "tests/regress/run_script.h"
 
 namespace ingot {
 namespace {
@@ -18,28 +17,12 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class PlanCommand : public ::testing::Test {
+class PlanCommand : public FolderTest {
  protected:
-  void SetUp() override {
-    folder = fs::path(::testing::TempDir()) / ("ingot_plan_command_" + std::to_string(::getpid()));
-    fs::create_directories(folder);
-  }
-  void TearDown() override { fs::remove_all(folder); }
-
-  struct Result {
-    int exit_code;
-    std::string output;  // stdout and stderr
-  };
   // Runs `ingot plan ARGUMENTS` in the test's folder, with a cache of its own.
-  Result run(const std::string& arguments) const {
-    const std::string command = "cd '" + folder.string() +
-                                "' && XDG_CACHE_HOME=cache OMP_NUM_THREADS=1 '" INGOT_PROGRAM "' plan " +
-                                arguments + " 2>&1";
-    FILE* pipe = ::popen(command.c_str(), "r");
-    Result result{-1, {}};
-    for (int c; (c = std::fgetc(pipe)) != EOF;) result.output += static_cast<char>(c);
-    result.exit_code = WEXITSTATUS(::pclose(pipe));
-    return result;
+  Outcome run(const std::string& arguments) const {
+    return run_command("cd '" + folder_.string() +
+                       "' && XDG_CACHE_HOME=cache OMP_NUM_THREADS=1 '" INGOT_PROGRAM "' plan " + arguments);
   }
 
   // Returns the object that --json prints, without the messages on stderr.
@@ -50,14 +33,12 @@ class PlanCommand : public ::testing::Test {
     }
     return nlohmann::json::parse(line);
   }
-
-  fs::path folder;
 };
 
 TEST_F(PlanCommand, PlansEveryPresetOnGpus) {
   for (const char* preset :
        {"gpt2-124m", "hybrid-124m", "llama-1b", "llama-1b-h100", "llama2-7b", "llama2-70b", "gpt3-175b"}) {
-    const Result result = run(std::string(preset) + " --hardware h200-sxm --set train.grad_accum=8 --json");
+    const Outcome result = run(std::string(preset) + " --hardware h200-sxm --set train.grad_accum=8 --json");
     const auto json = object_in(result.output);
     EXPECT_EQ(result.exit_code, json["fits"] ? 0 : 4) << preset << ": " << result.output;
     EXPECT_EQ(json["hardware"], "h200-sxm");
@@ -69,13 +50,13 @@ TEST_F(PlanCommand, PlansEveryPresetOnGpus) {
 
 TEST_F(PlanCommand, MeasuresThisMachineOnceAndDraws) {
   const std::string arguments = "tiny-gpt2 --out plan.svg --trace plan.json";
-  const Result first = run(arguments);
+  const Outcome first = run(arguments);
   ASSERT_EQ(first.exit_code, 0) << first.output;
   EXPECT_THAT(first.output, AllOf(HasSubstr("this machine"), HasSubstr("a step of 512 tokens"),
                                   HasSubstr("written: plan.svg")));
-  EXPECT_THAT(read_file(folder / "plan.svg"),
+  EXPECT_THAT(read_file(folder_ / "plan.svg"),
               AllOf(HasSubstr("<svg"), HasSubstr("activations"), HasSubstr("backward")));
-  EXPECT_GT(nlohmann::json::parse(read_file(folder / "plan.json")).size(), 5);
+  EXPECT_GT(nlohmann::json::parse(read_file(folder_ / "plan.json")).size(), 5);
   const auto step = [&] {
     const auto json = object_in(run("tiny-gpt2 --json").output);
     return json["step_s"].get<double>();
@@ -84,18 +65,18 @@ TEST_F(PlanCommand, MeasuresThisMachineOnceAndDraws) {
 }
 
 TEST_F(PlanCommand, TakesAFileOfItsUsersHardware) {
-  const Result missing = run("gpt2-124m --hardware own.toml");
+  const Outcome missing = run("gpt2-124m --hardware own.toml");
   EXPECT_EQ(missing.exit_code, 2);
   EXPECT_THAT(missing.output, HasSubstr("own.toml"));
-  write_file(folder / "own.toml", "name = \"own\"\n[device]\nbf16_flop = 1e12\n");
-  const Result wrong = run("gpt2-124m --hardware own.toml");
+  write_file(folder_ / "own.toml", "name = \"own\"\n[device]\nbf16_flop = 1e12\n");
+  const Outcome wrong = run("gpt2-124m --hardware own.toml");
   EXPECT_EQ(wrong.exit_code, 2);
   EXPECT_THAT(wrong.output, AllOf(HasSubstr("own.toml:3"), HasSubstr("did you mean device.bf16_flops")));
 }
 
 TEST_F(PlanCommand, NamesTheNearestOfWhatItCannotPlan) {
   const auto error = [&](const std::string& arguments) {
-    const Result result = run(arguments);
+    const Outcome result = run(arguments);
     EXPECT_EQ(result.exit_code, 2) << arguments;
     return result.output;
   };
@@ -106,15 +87,15 @@ TEST_F(PlanCommand, NamesTheNearestOfWhatItCannotPlan) {
   EXPECT_THAT(error("gpt2-124m --hardware h100-sxm --trace t.json --trace-rank 3"),
               HasSubstr("ranks 0 to 0"));
   EXPECT_THAT(error("gpt2-142m --hardware h100-sxm"), HasSubstr("gpt2-124m"));
-  EXPECT_FALSE(fs::exists(folder / "t.json"));
+  EXPECT_FALSE(fs::exists(folder_ / "t.json"));
 }
 
 TEST_F(PlanCommand, SearchesLayoutsAndSaysIfNoneFits) {
-  const Result found =
+  const Outcome found =
       run("gpt2-124m --hardware h100-sxm --ranks 4 --search --set train.grad_accum=8 --json");
   ASSERT_EQ(found.exit_code, 0) << found.output;
   EXPECT_GT(nlohmann::json::parse(found.output)["best"].size(), 3);
-  const Result none = run(
+  const Outcome none = run(
       "gpt3-175b --hardware a100-80g --ranks 2 --search --set train.batch_size=2 --set train.grad_accum=1");
   EXPECT_EQ(none.exit_code, 4) << none.output;
   EXPECT_THAT(none.output, HasSubstr("no layout of 2 ranks fits into 80.0 GB"));
@@ -124,7 +105,7 @@ TEST_F(PlanCommand, SearchesLayoutsAndSaysIfNoneFits) {
 // plan had named settings that fit.
 TEST_F(PlanCommand, ThePlanAndItsSearchAgreeOnWhatFits) {
   for (const char* how : {"", " --search"}) {
-    const Result result = run(std::string("llama-1b --set train.grad_accum=2 --hardware 16GB") + how);
+    const Outcome result = run(std::string("llama-1b --set train.grad_accum=2 --hardware 16GB") + how);
     EXPECT_EQ(result.exit_code, 4) << how << result.output;
     EXPECT_THAT(result.output, AllOf(HasSubstr("--set optimizer.kind=adamw8bit"), HasSubstr("16.0 GB")))
         << how;
@@ -137,7 +118,7 @@ TEST_F(PlanCommand, ThePlanAndItsSearchAgreeOnWhatFits) {
 
 // Seen: "arena 'activations': the system refused 94086.50 GiB" and "take a smaller model".
 TEST_F(PlanCommand, ABatchInTokensIsRecognised) {
-  const Result result = run("gpt2-124m --set train.batch_size=524288");
+  const Outcome result = run("gpt2-124m --set train.batch_size=524288");
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(
       result.output,
@@ -149,14 +130,15 @@ TEST_F(PlanCommand, ABatchInTokensIsRecognised) {
 
 // Seen: only halves of a batch were tried, so that the least of 3125 sequences was 3125.
 TEST_F(PlanCommand, ABatchThatFitsIsFoundForAnyNumber) {
-  const Result result = run("gpt2-124m --hardware 16GB --set train.grad_accum=1 --set train.batch_size=3125");
+  const Outcome result =
+      run("gpt2-124m --hardware 16GB --set train.grad_accum=1 --set train.batch_size=3125");
   EXPECT_EQ(result.exit_code, 4);
   EXPECT_THAT(result.output, HasSubstr("--set train.batch_size=25 --set train.grad_accum=125"));
   EXPECT_THAT(result.output, ::testing::Not(HasSubstr("Take a smaller model")));
 }
 
 TEST_F(PlanCommand, TellsTheCopyForCheckpointsApartAndWhatItMeasures) {
-  const Result first = run("tiny-gpt2");
+  const Outcome first = run("tiny-gpt2");
   EXPECT_THAT(first.output, AllOf(HasSubstr("but for the copy while a checkpoint is written"),
                                   HasSubstr("measuring steps of")));
   EXPECT_EQ(run("tiny-gpt2").output.find("measuring steps of"), std::string::npos) << "measured twice";

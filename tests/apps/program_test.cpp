@@ -2,16 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "ingot/core/file.h"
+#include "tests/reference/temporary_folder.h"
+#include "tests/regress/run_script.h"
 
 namespace ingot {
 namespace {
@@ -20,40 +19,13 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-struct ProgramOutcome {
-  int exit_code = -1;
-  std::string output;  // stdout and stderr
-};
-
 // Runs `ingot ARGUMENTS` in a shell.
-ProgramOutcome ingot(const std::string& arguments) {
-  ProgramOutcome outcome;
-  const std::string command = std::string(INGOT_PROGRAM) + " " + arguments + " 2>&1";
-  std::FILE* pipe = popen(command.c_str(), "r");
-  if (!pipe) return outcome;
-  std::array<char, 4096> buffer;
-  while (const size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe))
-    outcome.output.append(buffer.data(), n);
-  const int status = pclose(pipe);
-  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  return outcome;
-}
+Outcome ingot(const std::string& arguments) { return run_command(INGOT_PROGRAM " " + arguments); }
 
-class ProgramTest : public testing::Test {
- protected:
-  ProgramTest()
-      : folder_(std::filesystem::temp_directory_path() / ("ingot_program_" + std::to_string(getpid()))) {
-    make_folders(folder_);
-  }
-  ~ProgramTest() override { std::filesystem::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-
-  std::filesystem::path folder_;
-};
+class ProgramTest : public FolderTest {};
 
 TEST_F(ProgramTest, DoctorDescribesTheMachine) {
-  const ProgramOutcome outcome = ingot("doctor");
+  const Outcome outcome = ingot("doctor");
   EXPECT_EQ(outcome.exit_code, 0);
   for (const char* row :
        {"processor", "cores", "instructions", "memory", "disk", "products f32", "products bf16"})
@@ -61,7 +33,7 @@ TEST_F(ProgramTest, DoctorDescribesTheMachine) {
 }
 
 TEST_F(ProgramTest, EveryCommandHasHelp) {
-  const ProgramOutcome top = ingot("--help");
+  const Outcome top = ingot("--help");
   EXPECT_EQ(top.exit_code, 0);
   for (const char* command : {"train", "eval", "generate", "tokenizer", "data", "bench", "schedule", "plan",
                               "sweep", "lr-range", "compare", "status", "doctor"}) {
@@ -94,7 +66,7 @@ TEST_F(ProgramTest, UsageErrorsExitWith2AndNameTheMistake) {
       {"generate x --prompt a --tokens 0", "--tokens"},
   };
   for (const auto& [arguments, message] : cases) {
-    const ProgramOutcome outcome = ingot(arguments);
+    const Outcome outcome = ingot(arguments);
     EXPECT_EQ(outcome.exit_code, 2) << arguments << "\n" << outcome.output;
     EXPECT_THAT(outcome.output, HasSubstr(message)) << arguments;
     EXPECT_THAT(outcome.output, Not(HasSubstr("terminate"))) << arguments;
@@ -102,7 +74,7 @@ TEST_F(ProgramTest, UsageErrorsExitWith2AndNameTheMistake) {
 }
 
 TEST_F(ProgramTest, BenchStepTimesEvaluationBesideTheForwardPass) {
-  const ProgramOutcome outcome = ingot(
+  const Outcome outcome = ingot(
       "bench step tiny-llama --steps 1 --set model.layers=1 --set model.width=32 --set model.heads=2 --json");
   ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
   const auto json = nlohmann::json::parse(outcome.output.substr(outcome.output.find('{')));
@@ -118,7 +90,7 @@ TEST_F(ProgramTest, BenchStepLeavesOutProductsOnDemand) {
   const std::string command =
       "bench step tiny-llama --steps 1 --set model.layers=1 --set model.width=32 --set model.heads=2 "
       "--no-products";
-  const ProgramOutcome text = ingot(command), outcome = ingot(command + " --json");
+  const Outcome text = ingot(command), outcome = ingot(command + " --json");
   ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
   const auto json = nlohmann::json::parse(outcome.output.substr(outcome.output.find('{')));
   EXPECT_GT(json["step_ms"], 0);
@@ -129,24 +101,24 @@ TEST_F(ProgramTest, BenchStepLeavesOutProductsOnDemand) {
 }
 
 TEST_F(ProgramTest, BenchCheckpointingPrintsItsTable) {
-  const ProgramOutcome text = ingot("bench checkpointing tiny-llama --steps 1");
+  const Outcome text = ingot("bench checkpointing tiny-llama --steps 1");
   EXPECT_EQ(text.exit_code, 0) << text.output;
   for (const char* policy : {"none", "attention", "mlp", "block", "every 2nd block"})
     EXPECT_THAT(text.output, HasSubstr(policy));
-  const ProgramOutcome json = ingot("bench checkpointing tiny-llama --steps 1 --json");
+  const Outcome json = ingot("bench checkpointing tiny-llama --steps 1 --json");
   EXPECT_THAT(json.output, AllOf(HasSubstr("\"rows\""), HasSubstr("\"bytes_change\"")));
 }
 
 TEST_F(ProgramTest, ErrorsInFilesNameTheLine) {
   write_file(path("bad.toml"), "preset = \"tiny-llama\"\n[optimizer]\nlrr = 1\n");
-  const ProgramOutcome outcome = ingot("train " + path("bad.toml") + " --data x");
+  const Outcome outcome = ingot("train " + path("bad.toml") + " --data x");
   EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_THAT(outcome.output,
               HasSubstr(path("bad.toml") + ":3: optimizer.lrr: unknown key; did you mean optimizer.lr?"));
 }
 
 TEST_F(ProgramTest, PrintConfigResolvesAndReadsBack) {
-  const ProgramOutcome first = ingot("train tiny-gpt2 --data a.txt --set optimizer.lr=0.125 --print-config");
+  const Outcome first = ingot("train tiny-gpt2 --data a.txt --set optimizer.lr=0.125 --print-config");
   ASSERT_EQ(first.exit_code, 0) << first.output;
   EXPECT_THAT(first.output, AllOf(HasSubstr("lr = 0.125"), HasSubstr("train = [\"a.txt\"]"),
                                   HasSubstr("norm = \"layernorm\"")));
@@ -155,13 +127,12 @@ TEST_F(ProgramTest, PrintConfigResolvesAndReadsBack) {
 }
 
 TEST_F(ProgramTest, PrintProgramListsTheOperationsOfEveryStage) {
-  const ProgramOutcome one = ingot("train tiny-llama --print-program");
+  const Outcome one = ingot("train tiny-llama --print-program");
   ASSERT_EQ(one.exit_code, 0) << one.output;
   EXPECT_THAT(one.output,
               AllOf(HasSubstr("rank 0, units 0 to 3"), HasSubstr("attention(blocks.1.attention.qkv)"),
                     HasSubstr("kept for attention_backward"), Not(HasSubstr("rank 1"))));
-  const ProgramOutcome two =
-      ingot("train tiny-llama --print-program --set parallel.pp=2 --set parallel.tp=2");
+  const Outcome two = ingot("train tiny-llama --print-program --set parallel.pp=2 --set parallel.tp=2");
   ASSERT_EQ(two.exit_code, 0) << two.output;
   EXPECT_THAT(two.output, AllOf(HasSubstr("rank 0, units 0 to"), HasSubstr("rank 2, units"),
                                 HasSubstr("split by columns"), Not(HasSubstr("rank 1,"))));
@@ -185,7 +156,7 @@ TEST_F(ProgramTest, AFullDiskLosesNothing) {
       " --set sample.tokens=4 --out ";
   const std::string run = (disk / "run").string();
   write_file((disk / "filler").string(), std::string(11'900'000, 'x'));
-  const ProgramOutcome full = ingot(arguments + run);
+  const Outcome full = ingot(arguments + run);
   EXPECT_EQ(full.exit_code, 6) << full.output;
   EXPECT_THAT(full.output, AllOf(HasSubstr("are free; free some space or keep fewer"), HasSubstr(run),
                                  HasSubstr("step 40: the checkpoint could not be saved: "),
@@ -194,7 +165,7 @@ TEST_F(ProgramTest, AFullDiskLosesNothing) {
   EXPECT_THAT(read_file(run + "/run.json"), HasSubstr("\"status\": \"failed\""));
 
   std::filesystem::remove(disk / "filler");
-  const ProgramOutcome resumed = ingot("train --resume --out " + run);
+  const Outcome resumed = ingot("train --resume --out " + run);
   EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
   EXPECT_THAT(resumed.output, AllOf(HasSubstr("resumed"), Not(HasSubstr("resumed at step 0"))));
   EXPECT_EQ(ingot(arguments + path("undisturbed")).exit_code, 0);
@@ -205,7 +176,7 @@ TEST_F(ProgramTest, AFullDiskLosesNothing) {
 
 TEST_F(ProgramTest, ScheduleDrawsTheRun) {
   const std::string svg = path("schedule.svg");
-  const ProgramOutcome outcome =
+  const Outcome outcome =
       ingot("schedule tiny-gpt2 --set train.steps=500 --set schedule.kind=wsd --out " + svg);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
   EXPECT_THAT(outcome.output, AllOf(HasSubstr("500 steps"), HasSubstr("Learning rate"), HasSubstr("Momentum"),

@@ -16,6 +16,7 @@
 #include "ingot/formats/safetensors.h"
 #include "tests/checkpoint/newest_good.h"
 #include "tests/checkpoint/traced_child.h"
+#include "tests/reference/error_of.h"
 
 namespace ingot {
 namespace {
@@ -280,26 +281,16 @@ TEST_F(CheckpointStoreTest, OnlyTheOwnLinkNamesTheBestCheckpoint) {
 TEST_F(CheckpointStoreTest, TooLittleSpaceIsReportedBeforeWritingWithBothFigures) {
   const CheckpointStore store(folder_);
   store.require_space(1);
-  try {
-    store.require_space(uint64_t{1} << 62);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kDisk);
-    EXPECT_THAT(error.what(),
-                ::testing::AllOf(HasSubstr(folder_.string()), HasSubstr("4611686018427387904 bytes"),
-                                 HasSubstr("are free")));
-  }
+  EXPECT_THAT(error_of([&] { store.require_space(uint64_t{1} << 62); }, ErrorKind::kDisk),
+              testing::AllOf(HasSubstr(folder_.string()), HasSubstr("4611686018427387904 bytes"),
+                             HasSubstr("are free")));
 }
 
 TEST_F(CheckpointStoreTest, AFolderThatCannotBeMadeIsADiskError) {
   put(root_ / "file", "x");
-  try {
-    const CheckpointStore store(root_ / "file" / "checkpoints");
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kDisk);
-    EXPECT_THAT(error.what(), HasSubstr("file"));
-  }
+  EXPECT_THAT(
+      error_of([&] { const CheckpointStore store(root_ / "file" / "checkpoints"); }, ErrorKind::kDisk),
+      HasSubstr("file"));
 }
 
 TEST_F(CheckpointStoreTest, AFullDiskLeavesThePreviousCheckpoint) {
@@ -312,13 +303,8 @@ TEST_F(CheckpointStoreTest, AFullDiskLeavesThePreviousCheckpoint) {
     CheckpointStore store(folder_);
     save(store, 1);
     save(store, 2);
-    try {
-      save(store, 3);
-      ADD_FAILURE() << "64 kB took three checkpoints of 20 kB and their rest";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::kDisk);
-      EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr(disk.string()), HasSubstr("No space left")));
-    }
+    EXPECT_THAT(error_of([&] { save(store, 3); }, ErrorKind::kDisk),
+                testing::AllOf(HasSubstr(disk.string()), HasSubstr("No space left")));
     EXPECT_EQ(newest(), 2);
     EXPECT_THROW(store.require_space(30'000), Error);
     store.abandon();

@@ -4,7 +4,7 @@
 
 #include <gmock/gmock.h>
 
-#include "ingot/core/error.h"
+#include "tests/reference/error_of.h"
 
 namespace ingot {
 namespace {
@@ -32,13 +32,7 @@ TokenizerSpec llama2() {
 }
 
 std::string refusal(const TokenizerSpec& spec) {
-  try {
-    sentencepiece_of(spec);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kData);
-    return error.what();
-  }
-  return "accepted";
+  return data_error([&] { sentencepiece_of(spec); });
 }
 
 TEST(GgufSentencepiece, TokensOfEarlierMergesHaveHigherScores) {

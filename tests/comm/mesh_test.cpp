@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "tests/reference/error_of.h"
+
 namespace ingot {
 namespace {
 
@@ -99,15 +101,9 @@ TEST(Mesh, PlannedGroupsCoverEveryRankEvenly) {
 
 TEST(Mesh, ABadShapeIsRefusedWithTheNearest) {
   const auto world = self_communicator();
-  try {
-    Mesh::make(*world, {.pp = 2, .dp_replicate = 1, .dp_shard = 1, .tp = 1});
-    ADD_FAILURE();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-    EXPECT_STREQ(error.what(),
-                 "parallel: pp=2 dp=1 fsdp=1 tp=1 makes 2 ranks, but 1 were started; nearest that fit: "
-                 "pp=1 dp=1 fsdp=1 tp=1");
-  }
+  EXPECT_EQ(usage_error([&] { Mesh::make(*world, {.pp = 2, .dp_replicate = 1, .dp_shard = 1, .tp = 1}); }),
+            "parallel: pp=2 dp=1 fsdp=1 tp=1 makes 2 ranks, but 1 were started; nearest that fit: "
+            "pp=1 dp=1 fsdp=1 tp=1");
   EXPECT_THROW(Mesh::make(*world, {.pp = 0, .dp_replicate = 1, .dp_shard = 1, .tp = 1}), Error);
 }
 

@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "ingot/core/error.h"
+#include "tests/reference/error_of.h"
 
 namespace ingot {
 namespace {
@@ -25,13 +25,7 @@ class ConfigEnvironmentTest : public testing::Test {
     return builder;
   }
   static std::string refusal() {
-    try {
-      built();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-      return error.what();
-    }
-    return "no error";
+    return usage_error([&] { built(); });
   }
 };
 

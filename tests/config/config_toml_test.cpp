@@ -4,16 +4,17 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <set>
 
 #include "ingot/config/config_keys.h"
 #include "ingot/config/config_units.h"
 #include "ingot/config/nearest.h"
 #include "ingot/config/optimizer_keys.h"
-#include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/optim/rules/rule_list.h"
+#include "tests/config/built_config.h"
+#include "tests/reference/error_of.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 namespace {
@@ -22,20 +23,8 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Returns the message of the kUsage error that f throws, or "" if it throws none.
-template <typename F>
-std::string refusal(F f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-    return error.what();
-  }
-  return "";
-}
-
 std::string toml_refusal(const std::string& text) {
-  return refusal([&] {
+  return usage_error([&] {
     ConfigBuilder builder;
     builder.add_toml(text, "run.toml");
     builder.build();
@@ -43,18 +32,10 @@ std::string toml_refusal(const std::string& text) {
 }
 
 std::string set_refusal(const std::string& assignment) {
-  return refusal([&] {
-    ConfigBuilder builder;
-    builder.add_override(assignment);
-    builder.build();
-  });
+  return usage_error([&] { built_config("", {assignment}); });
 }
 
-RunConfig with(const std::string& assignment) {
-  ConfigBuilder builder;
-  builder.add_override(assignment);
-  return builder.build();
-}
+RunConfig with(const std::string& assignment) { return built_config("", {assignment}); }
 
 TEST(ConfigToml, ReadsEveryKindOfValue) {
   ConfigBuilder builder;
@@ -104,27 +85,24 @@ TEST(ConfigToml, ReadsListsOfNumbers) {
 }
 
 TEST(ConfigToml, MixturesThatCannotBeAreRefused) {
-  const auto error_of = [](const std::string& mix) {
+  const auto mix_error = [](const std::string& mix) {
     ConfigBuilder builder;
     builder.add_toml("[data]\ntrain = [\"a\", \"b\"]\n", "file.toml");
-    try {
+    return error_of([&] {
       builder.add_override("data.mix=" + mix);
       builder.build();
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string();
+    });
   };
-  EXPECT_THAT(error_of("[1]"), HasSubstr("one weight for each entry of data.train, got 1 for 2"));
-  EXPECT_THAT(error_of("[1, 0]"),
+  EXPECT_THAT(mix_error("[1]"), HasSubstr("one weight for each entry of data.train, got 1 for 2"));
+  EXPECT_THAT(mix_error("[1, 0]"),
               HasSubstr("data.mix: a weight of a mixture must be a number above 0, got 0"));
-  EXPECT_THAT(error_of("[1, -1]"), HasSubstr("got -1"));
-  EXPECT_THAT(error_of("[1, nan]"),
+  EXPECT_THAT(mix_error("[1, -1]"), HasSubstr("got -1"));
+  EXPECT_THAT(mix_error("[1, nan]"),
               HasSubstr("data.mix must be a list of numbers such as [0.7, 0.3], got nan"));
-  EXPECT_THAT(error_of("[1, \"x\"]"), HasSubstr("data.mix must be a list of numbers"));
-  EXPECT_THAT(error_of("[\"1\", \"2\"]"), HasSubstr("data.mix must be a list of numbers"));
-  EXPECT_THAT(error_of("0.5"), HasSubstr("got 0.5"));
-  EXPECT_EQ(error_of("[0.5, 2]"), "");
+  EXPECT_THAT(mix_error("[1, \"x\"]"), HasSubstr("data.mix must be a list of numbers"));
+  EXPECT_THAT(mix_error("[\"1\", \"2\"]"), HasSubstr("data.mix must be a list of numbers"));
+  EXPECT_THAT(mix_error("0.5"), HasSubstr("got 0.5"));
+  EXPECT_EQ(mix_error("[0.5, 2]"), "no error");
 }
 
 TEST(ConfigToml, LaterSourcesOverrideEarlierOnes) {
@@ -183,18 +161,9 @@ TEST(ConfigToml, ErrorsNamePlaceRuleAndNearestKey) {
   EXPECT_THAT(set_refusal("preset=demo"), HasSubstr("the command's argument"));
 }
 
-class FilesWithBases : public testing::Test {
+class FilesWithBases : public FolderTest {
  protected:
-  FilesWithBases()
-      : folder_(std::filesystem::path(testing::TempDir()) / ("ingot_bases_" + std::to_string(getpid()))) {
-    make_folders(folder_ / "more");
-  }
-  ~FilesWithBases() override { std::filesystem::remove_all(folder_); }
-  std::string write(const std::string& name, const std::string& text) const {
-    write_file(folder_ / name, text);
-    return (folder_ / name).string();
-  }
-  std::filesystem::path folder_;
+  FilesWithBases() { make_folders(folder_ / "more"); }
 };
 
 TEST_F(FilesWithBases, OverrideThem) {
@@ -213,11 +182,11 @@ TEST_F(FilesWithBases, OverrideThem) {
 
 TEST_F(FilesWithBases, AreRefusedWithTheirPlace) {
   const auto refused = [](const std::string& file) {
-    return refusal([&] { ConfigBuilder().add_source(file); });
+    return usage_error([&] { ConfigBuilder().add_source(file); });
   };
   const std::string a = write("a.toml", "base = \"b.toml\"\n[train]\nsteps = 1");
   write("b.toml", "[train]\nsteps = 2\n");
-  EXPECT_EQ(refused(a), "");
+  EXPECT_EQ(refused(a), "no error");
   write("b.toml", "\nbase = \"./a.toml\"");
   EXPECT_THAT(refused(a), AllOf(HasSubstr("b.toml:2: "), HasSubstr("is its own base")));
   EXPECT_THAT(refused(write("c.toml", "base = \"none.toml\"")),
@@ -233,8 +202,8 @@ TEST(ConfigToml, FilesThatAreNotTomlAreNamedWithTheirLine) {
               ::testing::AllOf(HasSubstr("run.toml:2: not TOML"), HasSubstr("stands in quotes: \"512k\"")));
   EXPECT_THAT(toml_refusal("[train]\nsteps = 1\nsteps = 2"), HasSubstr("run.toml:3: not TOML"));
   EXPECT_THAT(toml_refusal("[train\n"), HasSubstr("run.toml:1: not TOML"));
-  EXPECT_THAT(refusal([] { ConfigBuilder().add_source("no/such.toml"); }), HasSubstr("no/such.toml"));
-  EXPECT_THAT(refusal([] { ConfigBuilder().add_source("tiny-lama"); }),
+  EXPECT_THAT(usage_error([] { ConfigBuilder().add_source("no/such.toml"); }), HasSubstr("no/such.toml"));
+  EXPECT_THAT(usage_error([] { ConfigBuilder().add_source("tiny-lama"); }),
               HasSubstr("did you mean tiny-llama?"));
   EXPECT_THAT(toml_refusal("preset = \"tiny-lama\""), HasSubstr("run.toml:1: no preset is called"));
 }
@@ -448,10 +417,8 @@ TEST(ConfigActivations, ReadsPoliciesAndParts) {
   EXPECT_THAT(with("activations.parts=mlp").activations.parts, ElementsAre(RecomputePart::kMlp));
   EXPECT_THAT(with("activations.parts=[\"embedding\", \"attention\"]").activations.parts,
               ElementsAre(RecomputePart::kEmbedding, RecomputePart::kAttention));
-  ConfigBuilder builder;
-  builder.add_override("activations.policy=auto");
-  builder.add_override("activations.budget=512MiB");
-  EXPECT_EQ(builder.build().activations.budget_bytes, int64_t{512} << 20);
+  const RunConfig c = built_config("", {"activations.policy=auto", "activations.budget=512MiB"});
+  EXPECT_EQ(c.activations.budget_bytes, int64_t{512} << 20);
 }
 
 TEST(ConfigActivations, ErrorsNameTheRule) {
@@ -464,7 +431,7 @@ TEST(ConfigActivations, ErrorsNameTheRule) {
   EXPECT_THAT(set_refusal("activations.budget=1GiB"), HasSubstr("set the policy, or the budget to 0"));
   ConfigBuilder builder;
   builder.add_toml("[model]\nlayers = 4\n[activations]\npolicy = \"every_k\"\nk = 5\n", "run.toml");
-  EXPECT_THAT(refusal([&] { builder.build(); }),
+  EXPECT_THAT(usage_error([&] { builder.build(); }),
               ::testing::AllOf(HasSubstr("run.toml"), HasSubstr("at most model.layers = 4, got 5")));
 }
 
@@ -493,7 +460,7 @@ TEST(ConfigKeys, EveryOneCharacterTypoIsRefusedAndTheKeyNamed) {
   for (const ConfigKey& key : config_keys()) {
     for (const std::string& slip : one_edit_mutations(key.name)) {
       if (find_config_key(slip)) continue;  // the slip is another key, such as cap_a for cap_b
-      const std::string message = refusal([&] { ConfigBuilder().add_override(slip + "=1"); });
+      const std::string message = usage_error([&] { ConfigBuilder().add_override(slip + "=1"); });
       const std::string refused = "--set: " + slip + ": unknown key; did you mean ";
       ASSERT_EQ(message.substr(0, refused.size()), refused);
       const std::string nearest = message.substr(refused.size());  // "a, b or c?"

@@ -6,7 +6,7 @@
 
 #include <set>
 
-#include "ingot/core/error.h"
+#include "tests/reference/error_of.h"
 
 namespace ingot {
 namespace {
@@ -59,14 +59,8 @@ TEST(DataShard, EveryRowBelongsToExactlyOneRank) {
 }
 
 TEST(DataShard, ABatchThatCannotBeDividedIsRefusedWithTheNearestThatCan) {
-  try {
-    DataShard::of(config(4, 3), 5, 0);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-    EXPECT_THAT(error.what(), HasSubstr("to 5 ranks"));
-    EXPECT_THAT(error.what(), HasSubstr("nearest that can are 4 or 6"));
-  }
+  EXPECT_THAT(usage_error([&] { DataShard::of(config(4, 3), 5, 0); }),
+              testing::AllOf(HasSubstr("to 5 ranks"), HasSubstr("nearest that can are 4 or 6")));
 }
 
 }  // namespace

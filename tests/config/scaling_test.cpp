@@ -3,7 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "ingot/config/config_toml.h"
-#include "ingot/core/error.h"
+#include "tests/config/built_config.h"
+#include "tests/reference/error_of.h"
 
 namespace ingot {
 namespace {
@@ -12,23 +13,15 @@ using ::testing::HasSubstr;
 
 // Width 256, 8 layers, 64 sequences of 32 tokens, 1000 steps; heads of 16 channels.
 RunConfig scaled(const std::vector<std::string>& assignments) {
-  ConfigBuilder builder;
-  for (const char* always :
-       {"model.width=256", "model.heads=16", "model.layers=8", "model.context=32", "model.vocab=61",
-        "model.tied=false", "data.tokenizer=char", "train.batch_size=64", "train.steps=1000",
-        "optimizer.lr=0.004", "optimizer.weight_decay=0.1"})
-    builder.add_override(always);
-  for (const std::string& assignment : assignments) builder.add_override(assignment);
-  return builder.build();
+  return built_config("",
+                      {"model.width=256", "model.heads=16", "model.layers=8", "model.context=32",
+                       "model.vocab=61", "model.tied=false", "data.tokenizer=char", "train.batch_size=64",
+                       "train.steps=1000", "optimizer.lr=0.004", "optimizer.weight_decay=0.1"},
+                      assignments);
 }
 
 std::string refusal(const std::vector<std::string>& assignments) {
-  try {
-    scaled(assignments);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return error_of([&] { scaled(assignments); });
 }
 
 const GroupConfig* group_of(const RunConfig& config, ParamRole role) {

@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <unistd.h>
-
 #include <cstdlib>
 #include <optional>
 #include <utility>
@@ -15,6 +13,7 @@
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "tests/console/terminal_screen.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 namespace {
@@ -233,8 +232,8 @@ TEST_F(ConsoleTest, StreamedTextIsFollowedByANewLine) {
 }
 
 TEST_F(ConsoleTest, LogFileHasEveryLineInPlainText) {
-  const std::filesystem::path path =
-      std::filesystem::temp_directory_path() / fmt::format("ingot_console_{}.log", getpid());
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "train.log";
   {
     Console console(
         sink(), [] { return 80; }, true);
@@ -246,7 +245,6 @@ TEST_F(ConsoleTest, LogFileHasEveryLineInPlainText) {
     console.line("end");
   }
   EXPECT_EQ(read_file(path), format_step(report(10)) + "\na b\nend\n");
-  std::filesystem::remove(path);
   Console console(sink(), 0);
   EXPECT_THROW(console.open_log("/proc/no-such/train.log"), Error);
 }

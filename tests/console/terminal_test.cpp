@@ -12,6 +12,7 @@
 
 #include "ingot/console/console.h"
 #include "ingot/core/file.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 namespace {
@@ -88,8 +89,8 @@ TEST_F(TerminalTest, WidthIsAskedAnew) {
 // Regression: after `| head` had ended, the first line that was written ended the run.
 TEST_F(TerminalTest, ClosedPipeIsNoEndAndTheLogSaysSo) {
   open_pipe();
-  const std::filesystem::path log =
-      std::filesystem::temp_directory_path() / ("ingot_terminal_" + std::to_string(getpid()) + ".log");
+  const TemporaryFolder folder;
+  const std::filesystem::path log = folder.path() / "train.log";
   {
     Console console(std::make_unique<Terminal>(Terminal::Options{.fd = write_fd_}));
     console.open_log(log);
@@ -101,7 +102,6 @@ TEST_F(TerminalTest, ClosedPipeIsNoEndAndTheLogSaysSo) {
   EXPECT_EQ(read_file(log),
             "one\nwarning: standard output has gone (Broken pipe); the run goes on without a console\n"
             "two\nthree\n");
-  std::filesystem::remove(log);
 }
 
 TEST_F(TerminalTest, VanishedTerminalIsNoEnd) {

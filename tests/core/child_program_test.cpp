@@ -16,17 +16,16 @@
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/core/process/thread_limit.h"
+#include "tests/reference/error_of.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 namespace {
 
 namespace fs = std::filesystem;
 
-class ChildProgramTest : public testing::Test {
+class ChildProgramTest : public FolderTest {
  protected:
-  ChildProgramTest() : errors_(fs::path(testing::TempDir()) / ("ingot_child_" + std::to_string(getpid()))) {}
-  ~ChildProgramTest() override { fs::remove(errors_); }
-
   static int wait(ChildProgram& child) {
     while (true) {
       if (const auto code = child.poll()) return *code;
@@ -38,7 +37,7 @@ class ChildProgramTest : public testing::Test {
     while (!fs::exists(errors_) || fs::file_size(errors_) == 0)
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
-  fs::path errors_;
+  const fs::path errors_ = folder_ / "errors";
 };
 
 TEST_F(ChildProgramTest, ExitCodeAndErrorsAreKept) {
@@ -144,13 +143,8 @@ TEST_F(ChildProgramTest, ACopyOfThisProcessDoesTheWork) {
 TEST_F(ChildProgramTest, WhatCannotBeStartedIsSaid) {
   ChildProgram child({"/nowhere/program"}, errors_);
   EXPECT_EQ(wait(child), 127);
-  try {
-    ChildProgram other({"/bin/true"}, "/nowhere/errors.txt");
-    FAIL() << "a child without a place for its errors";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kDisk);
-    EXPECT_THAT(error.what(), testing::HasSubstr("/nowhere/errors.txt"));
-  }
+  EXPECT_THAT(error_of([&] { ChildProgram other({"/bin/true"}, "/nowhere/errors.txt"); }, ErrorKind::kDisk),
+              testing::HasSubstr("/nowhere/errors.txt"));
 }
 
 TEST(ThisProgram, IsThePathOfTheTest) {

@@ -14,6 +14,8 @@
 #include "ingot/core/parallel.h"
 #include "ingot/core/tensor.h"
 #include "ingot/core/trace.h"
+#include "tests/reference/error_of.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 namespace {
@@ -66,13 +68,8 @@ TEST(Arena, ServesWhatWasMeasuredAndRefusesMore) {
 }
 
 TEST(Arena, RefusesMoreMemoryThanTheMachineHas) {
-  try {
-    const Arena arena("activations", size_t{1} << 60);
-    FAIL() << "an exbibyte was granted";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kMemory);
-    EXPECT_NE(std::string(error.what()).find("activations"), std::string::npos);
-  }
+  EXPECT_THAT(error_of([&] { const Arena arena("activations", size_t{1} << 60); }, ErrorKind::kMemory),
+              testing::HasSubstr("activations"));
 }
 
 TEST(Parallel, CoversEveryIndexOnce) {
@@ -117,33 +114,27 @@ TEST(Trace, SumsTimesByPhase) {
   EXPECT_EQ(trace.time_s("c"), 0);
 }
 
-class FileTest : public ::testing::Test {
- protected:
-  std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / ("ingot-file-" + std::to_string(::getpid()));
-  void SetUp() override { make_folders(folder); }
-  void TearDown() override { std::filesystem::remove_all(folder); }
-};
+class FileTest : public FolderTest {};
 
 TEST_F(FileTest, ReadsBackWhatWasWritten) {
-  write_file(folder / "a", "first");
-  write_file(folder / "a", "second");
-  EXPECT_EQ(read_file(folder / "a"), "second");
-  write_file(folder / "empty", "");
-  EXPECT_EQ(read_file(folder / "empty"), "");
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 2) << "temporary files are left";
+  write_file(folder_ / "a", "first");
+  write_file(folder_ / "a", "second");
+  EXPECT_EQ(read_file(folder_ / "a"), "second");
+  write_file(folder_ / "empty", "");
+  EXPECT_EQ(read_file(folder_ / "empty"), "");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 2) << "temporary files are left";
 }
 
 TEST_F(FileTest, AnUnclosedFileIsRemoved) {
   {
-    OutputFile file(folder / "half");
+    OutputFile file(folder_ / "half");
     file.write("something");
   }
-  EXPECT_FALSE(std::filesystem::exists(folder / "half"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "half"));
 }
 
 TEST_F(FileTest, ADeviceIsNeverRemoved) {
-  const std::filesystem::path pipe = folder / "pipe";
+  const std::filesystem::path pipe = folder_ / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
   {
@@ -155,14 +146,9 @@ TEST_F(FileTest, ADeviceIsNeverRemoved) {
 }
 
 TEST_F(FileTest, ErrorsNameTheFileThatCannotBeRead) {
-  for (const auto& path : {folder / "missing", folder}) try {
-      MappedFile file(path);
-      FAIL() << path;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::kData);
-      EXPECT_NE(std::string(error.what()).find(path.string()), std::string::npos);
-    }
-  EXPECT_THROW(OutputFile(folder / "no" / "such" / "folder"), Error);
+  for (const auto& path : {folder_ / "missing", folder_})
+    EXPECT_THAT(data_error([&] { MappedFile file(path); }), testing::HasSubstr(path.string()));
+  EXPECT_THROW(OutputFile(folder_ / "no" / "such" / "folder"), Error);
 }
 
 }  // namespace

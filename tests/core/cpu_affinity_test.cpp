@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "ingot/core/file.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 namespace {
@@ -24,13 +25,12 @@ cpu_set_t usable() {
 void in_thread(const std::function<void()>& body) { std::thread(body).join(); }
 
 TEST(CpuAffinity, TheCpusNearADeviceAreReadFromTheSystem) {
-  const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / ("ingot_cpus_" + std::to_string(getpid()));
+  const TemporaryFolder temporary;
+  const std::filesystem::path folder = temporary.path();
   make_folders(folder / "0000:c1:00.0");
   write_file(folder / "0000:c1:00.0" / "local_cpulist", "0-31,64-95\n");
   EXPECT_EQ(cpus_near("0000:C1:00.0", folder), "0-31,64-95");
   EXPECT_EQ(cpus_near("0000:17:00.0", folder), "");
-  std::filesystem::remove_all(folder);
 }
 
 TEST(CpuAffinity, AThreadIsBoundOnceAndItsThreadsWithIt) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ingot/core/error.h"
+#include "tests/reference/error_of.h"
 
 namespace ingot {
 namespace {
@@ -69,13 +70,13 @@ TEST(Finite, TheErrorNamesFileTensorElementAndValue) {
       {std::nanf(""), "element 102 is nan"}, {kInf, "element 102 is inf"}, {-kInf, "element 102 is -inf"}};
   for (const auto& [value, text] : cases) {
     const float numbers[] = {0, 1, value, 3};
-    try {
-      require_finite("model.safetensors", "wte.weight", DType::f32, 100, std::as_bytes(std::span(numbers)));
-      FAIL() << text;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::kNumerics);
-      EXPECT_STREQ(error.what(), (std::string("model.safetensors: tensor wte.weight, ") + text).c_str());
-    }
+    EXPECT_EQ(error_of(
+                  [&] {
+                    require_finite("model.safetensors", "wte.weight", DType::f32, 100,
+                                   std::as_bytes(std::span(numbers)));
+                  },
+                  ErrorKind::kNumerics),
+              (std::string("model.safetensors: tensor wte.weight, ") + text).c_str());
   }
   const uint16_t half_inf[] = {0xfc00};
   EXPECT_THAT([&] { require_finite("f", "t", DType::f16, 0, std::as_bytes(std::span(half_inf))); },

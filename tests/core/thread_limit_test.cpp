@@ -1,25 +1,20 @@
 // Tests machine_thread_limit() on made-up control groups in a temporary folder.
 #include "ingot/core/process/thread_limit.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "ingot/core/file.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 namespace {
 
 using testing::HasSubstr;
 
-class ThreadLimitTest : public testing::Test {
+class ThreadLimitTest : public FolderTest {
  protected:
-  ThreadLimitTest()
-      : folder_(std::filesystem::temp_directory_path() / ("ingot_thread_limit_" + std::to_string(getpid()))) {
-    make_folders(folder_);
-  }
-  ~ThreadLimitTest() override { std::filesystem::remove_all(folder_); }
-
   CpuSources sources(int cores, int allowed) const {
     return {.cgroups = {.self = folder_ / "self", .root = folder_ / "cgroup"},
             .cores = cores,
@@ -34,8 +29,6 @@ class ThreadLimitTest : public testing::Test {
     write_file(folder_ / "cgroup/cpu" / path / "cpu.cfs_quota_us", fmt::format("{}\n", quota));
     write_file(folder_ / "cgroup/cpu" / path / "cpu.cfs_period_us", fmt::format("{}\n", period));
   }
-
-  std::filesystem::path folder_;
 };
 
 TEST_F(ThreadLimitTest, IsTheCoresOfTheMachineWithoutAnyOtherLimit) {

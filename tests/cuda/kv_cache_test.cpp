@@ -34,22 +34,8 @@ TEST_P(CudaDecode, EqualsTheReference) {
   expect_close(run(p, true), p.want(), p.tolerance(), "out");
 }
 
-// The bits of a token's result depend on no other token of the call.
 TEST_P(CudaDecode, TokensDoNotDependOnEachOther) {
-  const DecodeProblem all(GetParam());
-  const Buffer together = run(all, false);
-  const size_t row_bytes = together.tensor().bytes() / static_cast<size_t>(all.N);
-  for (int64_t n = 0; n < all.N; ++n) {
-    DecodeProblem alone(GetParam());
-    std::ranges::fill(alone.c.places, -1);
-    alone.c.places[static_cast<size_t>(n)] = all.c.places[static_cast<size_t>(n)];
-    alone.longest = std::max<int64_t>(1, all.c.places[static_cast<size_t>(n)] % all.c.positions + 1);
-    const Buffer got = run(alone, false);
-    const auto at = [&](const Buffer& b) {
-      return static_cast<const char*>(b.tensor().data) + static_cast<size_t>(n) * row_bytes;
-    };
-    EXPECT_EQ(std::memcmp(at(got), at(together), row_bytes), 0) << n;
-  }
+  expect_independent_tokens(GetParam(), [&](const DecodeProblem& p) { return run(p, false); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, CudaDecode, ::testing::ValuesIn(decode_cases()), decode_case_name);

@@ -2,6 +2,7 @@
 #include "ingot/ops/norm.h"
 #include "ingot/ops/row_sum.h"
 #include "tests/cuda/on_device.h"
+#include "tests/reference/error_of.h"
 #include "tests/reference/layernorm.h"
 #include "tests/reference/rmsnorm.h"
 
@@ -21,7 +22,7 @@ std::string norm_case_name(const ::testing::TestParamInfo<NormCase>& info) {
   return fmt::format("{}_{}x{}_{}", name(c.dtype), c.N, c.C, c.has_weight ? "weight" : "weightless");
 }
 
-// As on the CPU (tests/ops/rmsnorm_test.cpp), the error is that of a sum of C rounded products
+// As on the CPU (tests/ops/norm_test.cpp), the error is that of a sum of C rounded products
 // and one rounding to the dtype.
 double tolerance(const NormCase& c) {
   return 4 * unit_roundoff(c.dtype) + 4 * unit_roundoff(DType::f32) * std::sqrt(static_cast<double>(c.C));
@@ -74,10 +75,23 @@ class CudaNorm : public ::testing::TestWithParam<NormCase>, protected OnCuda {
   Tensor weight = c.has_weight ? w_there.tensor() : Tensor{};
   Tensor bias = c.has_weight ? b_there.tensor() : Tensor{};
 
-  void forward() { rmsnorm_forward({.y = y, .rstd = rstd, .x = x_there, .w = weight, .eps = kEps}, stream); }
+  NormOperands rms(const Tensor& to, const Tensor& residual = {}) const {
+    return {
+        .y = to, .sum = residual, .rstd = rstd, .x = x_there, .residual = residual, .w = weight, .eps = kEps};
+  }
+  NormOperands layer(const Tensor& to) const {
+    return {.y = to, .mean = mean, .rstd = rstd, .x = x_there, .w = weight, .b = bias, .eps = kEps};
+  }
+  void forward() { rmsnorm_forward(rms(y), stream); }
   // The operands of RMSNorm's backward with the gradient of the weight.
   NormBackwardOperands with_sum(const Tensor& dw) const {
     return {.dx = dx, .dw = dw, .dy = dy_there, .x = x_there, .w = weight, .rstd = rstd, .scratch = scratch};
+  }
+  NormBackwardOperands with_sums(const Tensor& dw, const Tensor& db) const {
+    NormBackwardOperands t = with_sum(dw);
+    t.db = db;
+    t.mean = mean;
+    return t;
   }
 
   // The bound is for f32 sums over N rows of products of order 1.
@@ -91,8 +105,7 @@ TEST_P(CudaNorm, RmsForwardEqualsTheReference) {
 
 TEST_P(CudaNorm, RmsForwardAddsResidualAndMayOverwriteIt) {
   const OnDevice sum = put(residual);
-  rmsnorm_forward({.y = y, .sum = sum, .rstd = rstd, .x = x_there, .residual = sum, .w = weight, .eps = kEps},
-                  stream);
+  rmsnorm_forward(rms(y, sum), stream);
   Doubles want = to_doubles(x);
   const Doubles added = to_doubles(residual);
   for (size_t i = 0; i < want.size(); ++i) want[i] += added[i];
@@ -113,15 +126,9 @@ TEST_P(CudaNorm, RmsBackwardEqualsTheReference) {
 TEST_P(CudaNorm, RmsBackwardAddsToGradientsInPlace) {
   const OnDevice dw = put(w), d_residual = put(residual);
   forward();
-  rmsnorm_backward({.dx = d_residual,
-                    .dw = dw,
-                    .dy = dy_there,
-                    .x = x_there,
-                    .w = weight,
-                    .rstd = rstd,
-                    .d_residual = d_residual,
-                    .scratch = scratch},
-                   stream);
+  NormBackwardOperands in_place = with_sum(dw);
+  in_place.dx = in_place.d_residual = d_residual;
+  rmsnorm_backward(in_place, stream);
   Gradient want = reference_backward(to_doubles(x), to_doubles(dy), w_values, width, false);
   const Doubles added = to_doubles(residual), old = to_doubles(w);
   for (size_t i = 0; i < added.size(); ++i) want.dx[i] += added[i];
@@ -131,8 +138,7 @@ TEST_P(CudaNorm, RmsBackwardAddsToGradientsInPlace) {
 }
 
 TEST_P(CudaNorm, LayerForwardEqualsTheReference) {
-  layernorm_forward({.y = y, .mean = mean, .rstd = rstd, .x = x_there, .w = weight, .b = bias, .eps = kEps},
-                    stream);
+  layernorm_forward(layer(y), stream);
   const Doubles want = layernorm_reference(to_doubles(x), w_values, b_values, width, kEps);
   expect_close(y.to_host(), want, tolerance(c), "y");
 }
@@ -140,18 +146,8 @@ TEST_P(CudaNorm, LayerForwardEqualsTheReference) {
 TEST_P(CudaNorm, LayerBackwardEqualsTheReference) {
   if (c.C == 1) return;  // a row of one element has no variance: rstd is 1 / sqrt(eps), dx only rounding
   const OnDevice dw = put(zeros(DType::f32, {c.C})), db = put(zeros(DType::f32, {c.C}));
-  layernorm_forward({.y = y, .mean = mean, .rstd = rstd, .x = x_there, .w = weight, .b = bias, .eps = kEps},
-                    stream);
-  layernorm_backward({.dx = dx,
-                      .dw = dw,
-                      .db = db,
-                      .dy = dy_there,
-                      .x = x_there,
-                      .w = weight,
-                      .mean = mean,
-                      .rstd = rstd,
-                      .scratch = scratch},
-                     stream);
+  layernorm_forward(layer(y), stream);
+  layernorm_backward(with_sums(dw, db), stream);
   const Gradient want = reference_backward(to_doubles(x), to_doubles(dy), w_values, width, true);
   expect_close(dx.to_host(), want.dx, 4 * tolerance(c), "dx");
   expect_close(dw.to_host(), want.dw, sum_tolerance(), "dw", std::sqrt(static_cast<double>(c.N)));
@@ -166,43 +162,20 @@ TEST_P(CudaNorm, AmaxIsRaisedToTheLargestResult) {
     EXPECT_EQ(amax.value(), largest(of.to_host()));
   };
   const RaisedAmax of_rms(0, stream), of_layer(0, stream), of_residual(0, stream), above(1e6, stream);
-  rmsnorm_forward({.y = y.tensor().with_amax(of_rms), .rstd = rstd, .x = x_there, .w = weight, .eps = kEps},
-                  stream);
+  rmsnorm_forward(rms(y.tensor().with_amax(of_rms)), stream);
   expect_amax(of_rms, y);
-  rmsnorm_forward(
-      {.y = plain.tensor().with_amax(above), .rstd = rstd, .x = x_there, .w = weight, .eps = kEps}, stream);
+  rmsnorm_forward(rms(plain.tensor().with_amax(above)), stream);
   expect_same_bits(plain.to_host(), y.to_host(), "y with an amax");
   EXPECT_EQ(above.value(), 1e6);
-  rmsnorm_forward({.y = y.tensor().with_amax(of_residual),
-                   .sum = sum,
-                   .rstd = rstd,
-                   .x = x_there,
-                   .residual = sum,
-                   .w = weight,
-                   .eps = kEps},
-                  stream);
+  rmsnorm_forward(rms(y.tensor().with_amax(of_residual), sum), stream);
   expect_amax(of_residual, y);
-  layernorm_forward({.y = y.tensor().with_amax(of_layer),
-                     .mean = mean,
-                     .rstd = rstd,
-                     .x = x_there,
-                     .w = weight,
-                     .b = bias,
-                     .eps = kEps},
-                    stream);
+  layernorm_forward(layer(y.tensor().with_amax(of_layer)), stream);
   expect_amax(of_layer, y);
   const RaisedAmax of_gradient(0, stream);
-  layernorm_backward({.dx = dx.tensor().with_amax(of_gradient),
-                      .dw = dw,
-                      .db = db,
-                      .dy = dy_there,
-                      .x = x_there,
-                      .w = weight,
-                      .mean = mean,
-                      .rstd = rstd,
-                      .d_residual = dy_there,
-                      .scratch = scratch},
-                     stream);
+  NormBackwardOperands with_amax = with_sums(dw, db);
+  with_amax.dx = dx.tensor().with_amax(of_gradient);
+  with_amax.d_residual = dy_there;
+  layernorm_backward(with_amax, stream);
   expect_amax(of_gradient, dx);
 }
 
@@ -237,16 +210,12 @@ TEST(CudaNormErrors, ScratchMustHoldTheParts) {
   const Buffer x = random_tensor(DType::f32, {2, 8}, 1), w = zeros(DType::f32, {8});
   const OnDevice there(x, stream), dw(w, stream), rstd(zeros(DType::f32, {2}), stream);
   const OnDevice scratch(DType::f32, {4, 8}, stream);
-  try {
-    rmsnorm_backward({.dx = there, .dw = dw, .dy = there, .x = there, .rstd = rstd, .scratch = scratch},
-                     stream);
-    FAIL() << "too little scratch was accepted";
-  } catch (const Error& error) {
-    EXPECT_STREQ(
-        error.what(),
-        "rmsnorm_backward: scratch on the device must be f32 of at least 1 x 264 x 8 elements, got f32 "
-        "(4, 8)");
-  }
+  EXPECT_EQ(error_of([&] {
+              rmsnorm_backward(
+                  {.dx = there, .dw = dw, .dy = there, .x = there, .rstd = rstd, .scratch = scratch}, stream);
+            }),
+            "rmsnorm_backward: scratch on the device must be f32 of at least 1 x 264 x 8 elements, got f32 "
+            "(4, 8)");
 }
 
 }  // namespace

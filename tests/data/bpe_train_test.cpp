@@ -4,12 +4,12 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "ingot/core/error.h"
 #include "ingot/core/parallel.h"
 #include "ingot/data/tokenizer/pretokenize.h"
 #include "ingot/data/tokenizer/tokenizer.h"
 #include "ingot/formats/byte_chars.h"
 #include "tests/data/tokenizer_texts.h"
+#include "tests/reference/error_of.h"
 
 namespace ingot::test {
 namespace {
@@ -157,12 +157,7 @@ TEST(BpeTrain, ALongDocumentWithoutBoundariesIsNotQuadratic) {
 
 TEST(BpeTrain, RefusesAnImpossibleConfiguration) {
   const auto message = [](const BpeTrainConfig& config) -> std::string {
-    try {
-      train({"abc"}, config);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "accepted";
+    return error_of([&] { train({"abc"}, config); });
   };
   EXPECT_THAT(message({.vocab_size = 256}), HasSubstr("vocab_size must be from 257"));
   EXPECT_THAT(message({.min_count = 0}), HasSubstr("min_count must be at least 1"));

@@ -3,13 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "ingot/core/error.h"
 #include "ingot/core/process/child_output.h"
 #include "ingot/data/builtin_corpus.h"
+#include "tests/reference/error_of.h"
 
 namespace ingot::test {
 namespace {
@@ -25,16 +24,6 @@ std::string printed_bible(int books) {
   return text;
 }
 
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kData);
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(Bible, VersesBecomeLinesUnderTheHeadingsOfTheirChapters) {
   const BibleCorpus corpus = collect_bible(printed_bible(66));
   EXPECT_EQ(corpus.verses, 132);
@@ -47,14 +36,14 @@ TEST(Bible, VersesBecomeLinesUnderTheHeadingsOfTheirChapters) {
 }
 
 TEST(Bible, OtherTextIsADataErrorWithTheFix) {
-  EXPECT_THAT(error_of([] { collect_bible(printed_bible(65)); }),
+  EXPECT_THAT(data_error([] { collect_bible(printed_bible(65)); }),
               HasSubstr("it has 65 books, 66 were expected"));
-  EXPECT_THAT(error_of([] { collect_bible(printed_bible(67)); }), HasSubstr("more than 66 books"));
-  EXPECT_THAT(error_of([] { collect_bible("usage: bible\n"); }),
+  EXPECT_THAT(data_error([] { collect_bible(printed_bible(67)); }), HasSubstr("more than 66 books"));
+  EXPECT_THAT(data_error([] { collect_bible("usage: bible\n"); }),
               HasSubstr("line 1 is no verse: 'usage: bible'"));
-  EXPECT_THAT(error_of([] { collect_bible(""); }), HasSubstr("apt-get install bible-kjv"));
-  EXPECT_THAT(error_of([] { load_bible("/nonexistent/bible"); }), HasSubstr("apt-get install bible-kjv"));
-  EXPECT_THAT(error_of([] { load_bible("true"); }), HasSubstr("it has 0 books"));
+  EXPECT_THAT(data_error([] { collect_bible(""); }), HasSubstr("apt-get install bible-kjv"));
+  EXPECT_THAT(data_error([] { load_bible("/nonexistent/bible"); }), HasSubstr("apt-get install bible-kjv"));
+  EXPECT_THAT(data_error([] { load_bible("true"); }), HasSubstr("it has 0 books"));
 }
 
 TEST(Bible, OfThisMachineIsComplete) {

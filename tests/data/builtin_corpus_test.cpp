@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "ingot/core/error.h"
+#include "tests/reference/error_of.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot::test {
 namespace {
@@ -33,23 +35,17 @@ TEST(StripLicences, RemovesLicenceBlocksOnly) {
   EXPECT_EQ(strip_licences(""), "");
 }
 
-class Headers : public ::testing::Test {
+class Headers : public FolderTest {
  protected:
-  void SetUp() override {
-    folder = fs::path(::testing::TempDir()) / ("ingot_headers_" + std::to_string(::getpid()));
-    fs::create_directories(folder);
-  }
-  void TearDown() override { fs::remove_all(folder); }
   void write(const std::string& name, const std::string& bytes) const {
-    fs::create_directories((folder / name).parent_path());
-    std::ofstream(folder / name, std::ios::binary) << bytes;
+    fs::create_directories((folder_ / name).parent_path());
+    std::ofstream(folder_ / name, std::ios::binary) << bytes;
   }
   static std::vector<std::string> names(const Documents& documents) {
     std::vector<std::string> all;
     for (const Document& document : documents) all.push_back(document.name);
     return all;
   }
-  fs::path folder;
 };
 
 TEST_F(Headers, FollowTheRulesOnASmallTree) {
@@ -64,7 +60,7 @@ TEST_F(Headers, FollowTheRulesOnASmallTree) {
   write("__chrono/day.h", "int day;\n");
   write("binary", std::string("a\0b", 3));
   write("latin", "\xe9");
-  const BuiltinCorpus corpus = collect_cpp_headers(folder);
+  const BuiltinCorpus corpus = collect_cpp_headers(folder_);
   EXPECT_THAT(names(corpus.train), ElementsAre("bits/copy.h", "vector"));
   EXPECT_THAT(names(corpus.val), ElementsAre("__chrono/day.h", "bits/fs_path.h", "regex"));
   EXPECT_EQ(corpus.train[1].text, "// FILE: vector\n#include <bits/v.h>\nint v;\n");
@@ -74,14 +70,8 @@ TEST_F(Headers, FollowTheRulesOnASmallTree) {
 }
 
 TEST_F(Headers, MissingCompilerIsADataErrorWithTheFix) {
-  try {
-    load_cpp_headers("/nonexistent/compiler");
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kData);
-    EXPECT_THAT(error.what(), HasSubstr("/nonexistent/compiler"));
-    EXPECT_THAT(error.what(), HasSubstr("apt-get install g++"));
-  }
+  EXPECT_THAT(data_error([&] { load_cpp_headers("/nonexistent/compiler"); }),
+              testing::AllOf(HasSubstr("/nonexistent/compiler"), HasSubstr("apt-get install g++")));
 }
 
 class CppHeaders : public ::testing::Test {

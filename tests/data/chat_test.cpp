@@ -5,10 +5,12 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/data/chat/chat_data.h"
 #include "ingot/data/loader.h"
+#include "tests/data/all_tokens.h"
+#include "tests/reference/error_of.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot::test {
 namespace {
@@ -22,16 +24,6 @@ std::string joined(const std::vector<ChatPart>& parts) {
   std::string text;
   for (const ChatPart& part : parts) text += part.text;
   return text;
-}
-
-template <typename F>
-std::string refusal_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 // The row that a golden file such as llama3-2.jinja is for.
@@ -55,7 +47,7 @@ TEST(ChatTemplate, RendersAsTransformers) {
           parse_conversation(nlohmann::json{{"messages", golden["conversations"][i]}}.dump(), "chat.jsonl:1");
       const auto render = [&] { return joined(chat.render(conversation.messages, "chat.jsonl:1")); };
       if (texts[i].is_null() || (chat.name() == "deepseek-v3" && i == 9))  // a system message that comes late
-        EXPECT_THAT(refusal_of(render), HasSubstr("chat.jsonl:1: the chat template")) << file << " " << i;
+        EXPECT_THAT(error_of(render), HasSubstr("chat.jsonl:1: the chat template")) << file << " " << i;
       else
         EXPECT_EQ(render(), texts[i].get<std::string>()) << file << " " << i;
     }
@@ -138,13 +130,9 @@ TEST(ChatTokens, SpecialTokensThatSomebodyWroteAreText) {
   EXPECT_EQ(targets_of(tokens, *tokenizer), "<|im_end|> it is<|im_end|>");
 }
 
-class ChatFile : public ::testing::Test {
+class ChatFile : public FolderTest {
  protected:
-  fs::path folder_ = fs::temp_directory_path() / fmt::format("ingot-chat-{}", ::getpid());
   std::unique_ptr<Tokenizer> tokenizer_ = chat_tokenizer(read_file(kChatGolden / "chatml.jinja"));
-
-  void SetUp() override { fs::create_directories(folder_); }
-  void TearDown() override { fs::remove_all(folder_); }
 
   std::vector<std::string> file(std::string_view text, const std::string& name = "chat.jsonl") const {
     write_file(folder_ / name, text);
@@ -158,7 +146,7 @@ class ChatFile : public ::testing::Test {
                                    .context = context});
   }
   std::string refusal(std::string_view text, int64_t context = 1000) const {
-    return refusal_of([&] { read(text, context); });
+    return error_of([&] { read(text, context); });
   }
 };
 
@@ -270,7 +258,7 @@ TEST_F(ChatFile, BadTemplatesAreNamedWithTheirFix) {
                 .find("no error"),
             std::string::npos);
   EXPECT_EQ(with("", nlohmann::json(read_file(kChatGolden / "smollm2.jinja")).dump()), "no error");
-  EXPECT_THAT(refusal_of([&] { ChatTemplate("alpaca", *tokenizer_, "t"); }),
+  EXPECT_THAT(error_of([&] { ChatTemplate("alpaca", *tokenizer_, "t"); }),
               HasSubstr("data.chat_template must be one of chatml"));
 }
 
@@ -283,29 +271,24 @@ ChatTokens numbers(TokenId first, size_t count) {
   return tokens;
 }
 
-std::vector<uint32_t> stream(const TokenSource& source) {
-  std::vector<uint32_t> ids(static_cast<size_t>(source.tokens()));
-  source.read(0, ids);
-  return ids;
-}
-
 TEST(Packing, TakesWhatStillFitsInOrder) {
   const std::vector<ChatTokens> chats = {numbers(10, 3), numbers(20, 4), numbers(30, 2), numbers(40, 1)};
   const TokenSource packed = pack(chats, 5, 50);
-  EXPECT_THAT(stream(packed), ElementsAre(10, 11, 12, 30, 31, 20, 21, 22, 23, 40, 0));
+  EXPECT_THAT(all_tokens(packed), ElementsAre(10, 11, 12, 30, 31, 20, 21, 22, 23, 40, 0));
   EXPECT_THAT(packed.documents().positions, ElementsAre(0, 3, 5, 9));
   EXPECT_TRUE(packed.is_masked());
   EXPECT_EQ(packed.targets(), 1 + 1 + 2);
-  EXPECT_EQ(stream(pack(std::span(chats).first(1), 5, 70000)), (std::vector<uint32_t>{10, 11, 12, 0, 0, 0}));
+  EXPECT_EQ(all_tokens(pack(std::span(chats).first(1), 5, 70000)),
+            (std::vector<uint32_t>{10, 11, 12, 0, 0, 0}));
 }
 
 TEST(Packing, LooksAheadABoundedWay) {
   std::vector<ChatTokens> chats = {numbers(1, 3)};
   for (size_t i = 0; i < kPackingLookAhead; ++i) chats.push_back(numbers(10, 4));
   chats.push_back(numbers(90, 1));  // would fit, but is too far away
-  EXPECT_EQ(stream(pack(chats, 4, 100))[3], 0u);
+  EXPECT_EQ(all_tokens(pack(chats, 4, 100))[3], 0u);
   chats.erase(chats.begin() + 1, chats.begin() + 3);
-  EXPECT_EQ(stream(pack(chats, 4, 100))[3], 90u);
+  EXPECT_EQ(all_tokens(pack(chats, 4, 100))[3], 90u);
 }
 
 TEST(Packing, BatchesHaveWholeWindowsAndTheirTargets) {

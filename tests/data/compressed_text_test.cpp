@@ -17,6 +17,9 @@
 #include "ingot/data/corpus_tokenizer.h"
 #include "ingot/data/token_source_text.h"
 #include "ingot/formats/compressed.h"
+#include "tests/data/all_tokens.h"
+#include "tests/reference/error_of.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 namespace {
@@ -46,31 +49,8 @@ std::string json_lines() {
   return lines;
 }
 
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kData) << error.what();
-    return error.what();
-  }
-  return "no error";
-}
-
-std::vector<uint32_t> ids_of(const TokenSource& source) {
-  std::vector<uint32_t> ids(static_cast<size_t>(source.tokens()));
-  source.read(0, ids);
-  return ids;
-}
-
-class CompressedText : public ::testing::Test {
+class CompressedText : public FolderTest {
  protected:
-  void SetUp() override { make_folders(folder); }
-  void TearDown() override { fs::remove_all(folder); }
-
-  std::string write(const std::string& name, const std::string& bytes) const {
-    write_file(folder / name, bytes);
-    return (folder / name).string();
-  }
   static std::string golden(const std::string& name) { return (kForeign / name).string(); }
 
   struct Streamed {
@@ -82,10 +62,9 @@ class CompressedText : public ::testing::Test {
   static Streamed stream(const std::string& file, double val_fraction, const Tokenizer& tokenizer) {
     const StreamedCorpus corpus({file}, val_fraction, "text");
     const StreamedSplit split = tokenize(corpus, tokenizer);
-    return {corpus.content_hash(), corpus.documents(), ids_of(split.train.tokens), ids_of(split.val.tokens)};
+    return {corpus.content_hash(), corpus.documents(), all_tokens(split.train.tokens),
+            all_tokens(split.val.tokens)};
   }
-
-  fs::path folder = fs::temp_directory_path() / fmt::format("ingot-compressed-{}", ::getpid());
 };
 
 TEST_F(CompressedText, ALongFileHasTheTokensOfThePlainTextInOnePassAndInTwo) {
@@ -109,19 +88,19 @@ TEST_F(CompressedText, ALongFileHasTheTokensOfThePlainTextInOnePassAndInTwo) {
 
 TEST_F(CompressedText, ALongDocumentAmongOthersIsSplitAsThePlainOne) {
   const auto tokenizer = make_byte_tokenizer();
-  make_folders(folder / "plain");
-  make_folders(folder / "packed");
+  make_folders(folder_ / "plain");
+  make_folders(folder_ / "packed");
   for (const char* name : {"a.txt", "c.txt", "d.txt"})
     for (const char* where : {"plain/", "packed/"})
       write(std::string(where) + name, std::string(name) + " is short.");
   write("plain/b.txt", long_text());
-  fs::copy(golden("long.txt.zst"), folder / "packed/b.txt.zst");
+  fs::copy(golden("long.txt.zst"), folder_ / "packed/b.txt.zst");
   for (const double val_fraction : {0.0, 0.2, 0.55, 0.9})
-    EXPECT_TRUE(stream((folder / "packed").string(), val_fraction, *tokenizer) ==
-                stream((folder / "plain").string(), val_fraction, *tokenizer))
+    EXPECT_TRUE(stream((folder_ / "packed").string(), val_fraction, *tokenizer) ==
+                stream((folder_ / "plain").string(), val_fraction, *tokenizer))
         << val_fraction;
-  EXPECT_TRUE(stream((folder / "packed/*").string(), 0.2, *tokenizer) ==
-              stream((folder / "plain/*").string(), 0.2, *tokenizer));
+  EXPECT_TRUE(stream((folder_ / "packed/*").string(), 0.2, *tokenizer) ==
+              stream((folder_ / "plain/*").string(), 0.2, *tokenizer));
 }
 
 TEST_F(CompressedText, JsonLinesHaveTheDocumentsAndLineNumbersOfThePlainFile) {
@@ -132,7 +111,7 @@ TEST_F(CompressedText, JsonLinesHaveTheDocumentsAndLineNumbersOfThePlainFile) {
     const Documents documents = load_documents(std::vector{golden(name)});
     EXPECT_EQ(documents.content_hash(), expected.content_hash()) << name;
     EXPECT_EQ(documents[159].name, golden(name) + ":200");
-    EXPECT_THAT(error_of([&] { load_documents(std::vector{golden(name)}, "words"); }),
+    EXPECT_THAT(data_error([&] { load_documents(std::vector{golden(name)}, "words"); }),
                 HasSubstr(std::string(name) + ":1: has no field \"words\""));
   }
 }
@@ -142,13 +121,13 @@ TEST_F(CompressedText, TheFirstBytesDecideAndAWrongNameIsNamed) {
   EXPECT_EQ(load_documents(std::vector{write("a.jsonl", packed)}).size(), 160u);
   EXPECT_EQ(load_documents(std::vector{write("b.jsonl.gz", packed)}).size(), 160u);
   EXPECT_THAT(
-      error_of([&] { load_documents(std::vector{write("page.jsonl.gz", "<html>not found")}); }),
+      data_error([&] { load_documents(std::vector{write("page.jsonl.gz", "<html>not found")}); }),
       HasSubstr("is neither gzip nor zstd, although its name ends in .gz (it begins with byte 0x3c)"));
-  EXPECT_THAT(error_of([&] { load_documents(std::vector{write("empty.txt.zst", "")}); }),
+  EXPECT_THAT(data_error([&] { load_documents(std::vector{write("empty.txt.zst", "")}); }),
               HasSubstr("is empty"));
-  EXPECT_THAT(error_of([&] { load_documents(std::vector{write("a.tar.zst", packed)}); }),
+  EXPECT_THAT(data_error([&] { load_documents(std::vector{write("a.tar.zst", packed)}); }),
               HasSubstr("an archive"));
-  EXPECT_THAT(error_of([&] { load_documents(std::vector{write("a.csv.zst", packed)}); }),
+  EXPECT_THAT(data_error([&] { load_documents(std::vector{write("a.csv.zst", packed)}); }),
               HasSubstr("is a table"));
   EXPECT_EQ(name_inside("a/b.tgz"), "a/b.tar");
   EXPECT_EQ(name_inside("a/b.JSON.GZ"), "a/b.JSON");
@@ -159,7 +138,7 @@ TEST_F(CompressedText, ATruncatedOrDamagedFileIsNamedWithItsPlace) {
     const std::string good = read_file(golden(name));
     const auto error_with = [&](const std::string& bytes) {
       const std::string file = write(name, bytes);
-      return error_of([&] { StreamedCorpus({file}, 0, "text"); });
+      return data_error([&] { StreamedCorpus({file}, 0, "text"); });
     };
     for (const size_t left : {good.size() - 1, good.size() / 2, size_t{22}})
       EXPECT_THAT(error_with(good.substr(0, left)),
@@ -178,11 +157,11 @@ TEST_F(CompressedText, AnUnpackedBlockThatIsNotTextIsRefusedWithTheLineOfThePlai
   TextBlockCheck check("file");
   EXPECT_EQ(check.check("one\ntwo \xc3", false), 8u);  // the character continues in the next block
   EXPECT_EQ(check.check("\xc3\xa9\nthree", false), 8u);
-  EXPECT_THAT(error_of([&] { check.check("\nfour \xff and more", false); }),
+  EXPECT_THAT(data_error([&] { check.check("\nfour \xff and more", false); }),
               HasSubstr("file:4: is not UTF-8: byte 0xff at offset 22"));
   TextBlockCheck last("file");
-  EXPECT_THAT(error_of([&] { last.check("cut \xc3", true); }), HasSubstr("byte 0xc3 at offset 4"));
-  EXPECT_THAT(error_of([&] { last.check(std::string_view("nul\0", 4), true); }),
+  EXPECT_THAT(data_error([&] { last.check("cut \xc3", true); }), HasSubstr("byte 0xc3 at offset 4"));
+  EXPECT_THAT(data_error([&] { last.check(std::string_view("nul\0", 4), true); }),
               HasSubstr("NUL byte at offset 3"));
 }
 

@@ -5,34 +5,22 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "ingot/core/error.h"
 #include "ingot/data/tokenizer/unicode.h"
+#include "tests/reference/error_of.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot::test {
 namespace {
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using namespace std::string_literals;
 
-class Corpus : public ::testing::Test {
+class Corpus : public FolderTest {
  protected:
-  void SetUp() override {
-    folder = fs::path(::testing::TempDir()) / ("ingot_corpus_" + std::to_string(::getpid()));
-    fs::create_directories(folder);
-  }
-  void TearDown() override { fs::remove_all(folder); }
-
-  std::string write(const std::string& name, const std::string& bytes) const {
-    fs::create_directories((folder / name).parent_path());
-    std::ofstream(folder / name, std::ios::binary) << bytes;
-    return (folder / name).string();
-  }
   static Documents load(const std::vector<std::string>& specs, const std::string& field = "text") {
     return load_documents(specs, field);
   }
@@ -41,18 +29,6 @@ class Corpus : public ::testing::Test {
     for (const Document& document : documents) all.emplace_back(document.text);
     return all;
   }
-  static void expect_error(ErrorKind kind, const std::function<void()>& action,
-                           const std::vector<std::string>& parts) {
-    try {
-      action();
-      FAIL() << "no error, expected one that says: " << parts.front();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), kind);
-      for (const std::string& part : parts) EXPECT_THAT(error.what(), HasSubstr(part));
-    }
-  }
-
-  fs::path folder;
 };
 
 TEST_F(Corpus, ReadsFilesFoldersPatternsAndJsonLinesInOrder) {
@@ -62,13 +38,13 @@ TEST_F(Corpus, ReadsFilesFoldersPatternsAndJsonLinesInOrder) {
   write("texts/.hidden", "never");
   write("texts/.git/x.txt", "never");
   const std::string lines = write("d.jsonl", "{\"text\":\"one\"}\n\n{\"text\":\"\"}\n{\"text\":\"two\"}\n");
-  const Documents all = load({lines, (folder / "texts").string(), write("e.txt", "e")});
+  const Documents all = load({lines, (folder_ / "texts").string(), write("e.txt", "e")});
   EXPECT_THAT(texts(all), ElementsAre("one", "two", "ay", "bee", "sea", "e"));
   EXPECT_EQ(all[1].name, lines + ":4");
-  EXPECT_EQ(all[2].name, (folder / "texts/a.txt").string());
+  EXPECT_EQ(all[2].name, (folder_ / "texts/a.txt").string());
   EXPECT_EQ(all.size_bytes(), 15);
-  EXPECT_THAT(texts(load({(folder / "texts/?.txt").string()})), ElementsAre("ay", "bee"));
-  EXPECT_THAT(texts(load({(folder / "*").string()})), ElementsAre("one", "two", "e", "ay", "bee", "sea"));
+  EXPECT_THAT(texts(load({(folder_ / "texts/?.txt").string()})), ElementsAre("ay", "bee"));
+  EXPECT_THAT(texts(load({(folder_ / "*").string()})), ElementsAre("one", "two", "e", "ay", "bee", "sea"));
   EXPECT_THAT(texts(load({write("f.ndjson", "{\"body\":\"x\"}")}, "body")), ElementsAre("x"));
   EXPECT_THAT(texts(load({write("odd [name].txt", "odd")})), ElementsAre("odd"));
 }
@@ -92,8 +68,8 @@ TEST_F(Corpus, BadFilesGiveOneClearErrorEach) {
     expect_error(
         ErrorKind::kData, [&] { load({path}); }, all);
   };
-  refused((folder / "absent.txt").string(), {"does not exist", "builtin:cpp-headers"});
-  refused((folder / "*.none").string(), {"no file matches"});
+  refused((folder_ / "absent.txt").string(), {"does not exist", "builtin:cpp-headers"});
+  refused((folder_ / "*.none").string(), {"no file matches"});
   refused(write("empty.txt", ""), {"is empty"});
   refused(write("empty.jsonl", "\n\n"), {"holds no text"});
   refused(write("binary.txt", "abc\0def"s), {"does not look like text", "NUL byte at offset 3"});
@@ -109,8 +85,8 @@ TEST_F(Corpus, BadFilesGiveOneClearErrorEach) {
   refused(write("cut.txt", "caf\xc3"), {"offset 3"});
   refused(write("text.gz", "\x1f\x8b\x08\0\0"s), {"text.gz", "cut off at byte 5 of 5"});
   refused(write("shard.bin", "x"), {"token shard", "train_*.bin"});
-  fs::create_directories(folder / "nothing");
-  refused((folder / "nothing").string(), {"holds no files"});
+  fs::create_directories(folder_ / "nothing");
+  refused((folder_ / "nothing").string(), {"holds no files"});
   expect_error(ErrorKind::kData, [&] { load({write("bad.jsonl", "{\"text\":\"a\"}\n{\"text\":\n")}); },
                {"bad.jsonl:2: "});
   expect_error(ErrorKind::kData, [&] { load({}); }, {"no text was given"});

@@ -2,18 +2,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "ingot/core/file.h"
 #include "ingot/data/corpus.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 namespace {
-namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 
 DocumentStats stats_of(int64_t documents, int64_t different, size_t most_hashes) {
@@ -51,9 +49,8 @@ TEST(DocumentStats, SamplesAreDifferentDocumentsInOrder) {
 }
 
 TEST(DocumentStats, TextIsCountedByDocumentWithTheHashOfTheCorpus) {
-  const fs::path folder = fs::temp_directory_path() / fmt::format("ingot-document-stats-{}", ::getpid());
-  make_folders(folder);
-  const std::string file = (folder / "a.jsonl").string();
+  const TemporaryFolder folder;
+  const std::string file = folder.path() / "a.jsonl";
   write_file(file,
              "{\"text\": \"one\"}\n{\"text\": \"three\\nlines\"}\n{\"text\": \"one\"}\n{\"text\": \"\"}\n");
   const TextStats stats = text_stats(std::vector{file}, "text", 9);
@@ -69,7 +66,6 @@ TEST(DocumentStats, TextIsCountedByDocumentWithTheHashOfTheCorpus) {
   ASSERT_EQ(stats.documents.samples().size(), 3u);
   EXPECT_EQ(stats.documents.samples()[1].begin, "three lines");
   EXPECT_EQ(stats.documents.samples()[1].name, file + ":2");
-  fs::remove_all(folder);
 }
 
 TEST(DocumentStats, TokensAreCountedByDocumentWhereverTheyBegin) {

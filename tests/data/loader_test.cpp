@@ -5,13 +5,14 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <memory>
 #include <new>
 #include <thread>
 #include <vector>
 
 #include "ingot/core/error.h"
+#include "tests/data/all_tokens.h"
+#include "tests/reference/error_of.h"
 
 namespace {
 // Counts the allocations of the whole test program. Only the test that next() does not allocate reads it.
@@ -35,12 +36,6 @@ std::vector<uint32_t> make_tokens(size_t count, uint32_t vocab_size) {
   std::vector<uint32_t> tokens(count);
   for (size_t i = 0; i < count; ++i) tokens[i] = static_cast<uint32_t>((i * 2654435761u) >> 7) % vocab_size;
   return tokens;
-}
-
-TokenSource source_of(std::vector<uint32_t> tokens) {
-  TokenSource source;
-  source.add(std::move(tokens));
-  return source;
 }
 
 std::vector<int32_t> values(const Tensor& t) { return {t.as<int32_t>(), t.as<int32_t>() + t.elements()}; }
@@ -252,14 +247,9 @@ TEST_F(LoaderTest, AnIdOutsideTheVocabularyIsReportedByNextAndSeekRecovers) {
   for (const int64_t workers : {0, 1, 4}) {
     config.workers = workers;
     Loader loader(source, sampler, config);
-    std::string message;
-    try {
-      for (int i = 0; i < 100; ++i) loader.next();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::kData);
-      message = error.what();
-    }
-    EXPECT_EQ(message,
+    EXPECT_EQ(data_error([&] {
+                for (int i = 0; i < 100; ++i) loader.next();
+              }),
               "tokenized text, token 3000: id 100 is outside the vocabulary of 100 ids; use the tokenizer "
               "that made this data");
     EXPECT_THROW(loader.next(), Error) << "the failure must not pass away by itself";
@@ -308,14 +298,7 @@ TEST_F(LoaderTest, StopsWhileItsThreadsWaitOrWork) {
 }
 
 TEST_F(LoaderTest, RefusesImpossibleShapes) {
-  const auto refused = [&](LoaderConfig bad) {
-    try {
-      bad.validate();
-      return false;
-    } catch (const Error& error) {
-      return error.kind() == ErrorKind::kUsage;
-    }
-  };
+  const auto refused = [&](LoaderConfig bad) { return usage_error([&] { bad.validate(); }) != "no error"; };
   EXPECT_FALSE(refused(config));
   EXPECT_TRUE(refused({.shape = {.batch = 0, .context = 4, .vocab_size = 4}}));
   EXPECT_TRUE(refused({.shape = {.batch = 1, .context = 0, .vocab_size = 4}}));
@@ -376,13 +359,8 @@ TEST(EvalWindows, PaddingBelongsToNoDocument) {
 
 TEST(EvalWindows, RefusesWhatItCannotEvaluate) {
   const TokenSource one = source_of({1}), foreign = source_of({1, 7});
-  try {
-    EvalWindows walk(one, {.batch = 1, .context = 4, .vocab_size = 4});
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kData);
-    EXPECT_THAT(error.what(), HasSubstr("has 1 tokens, at least 2"));
-  }
+  EXPECT_THAT(data_error([&] { EvalWindows walk(one, {.batch = 1, .context = 4, .vocab_size = 4}); }),
+              HasSubstr("has 1 tokens, at least 2"));
   EvalWindows walk(foreign, {.batch = 1, .context = 4, .vocab_size = 4});
   EXPECT_THROW(walk.next(), Error);
 }

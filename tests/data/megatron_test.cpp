@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -11,9 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/data/token_source_shards.h"
+#include "tests/data/all_tokens.h"
+#include "tests/reference/error_of.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 namespace {
@@ -34,27 +35,8 @@ std::vector<std::vector<uint32_t>> documents() {
   return all;
 }
 
-std::vector<uint32_t> tokens_in(const TokenSource& source) {
-  std::vector<uint32_t> ids(static_cast<size_t>(source.tokens()));
-  source.read(0, ids);
-  return ids;
-}
-
-std::string refusal(const std::function<void()>& action, ErrorKind kind = ErrorKind::kData) {
-  try {
-    action();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), kind) << error.what();
-    return error.what();
-  }
-  return "no error";
-}
-
-class Megatron : public ::testing::Test {
+class Megatron : public FolderTest {
  protected:
-  void SetUp() override { make_folders(folder); }
-  void TearDown() override { fs::remove_all(folder); }
-
   std::string index = read_file(kMegatronData / "megatron_u16.idx"),
               bin = read_file(kMegatronData / "megatron_u16.bin");
   template <typename T>
@@ -62,12 +44,10 @@ class Megatron : public ::testing::Test {
     std::memcpy(index.data() + offset, &value, sizeof value);
   }
   std::string refused() const {
-    write_file(folder / "x.idx", index);
-    write_file(folder / "x.bin", bin);
-    return refusal([&] { open_shards(std::vector{(folder / "x.bin").string()}, std::nullopt); });
+    write_file(folder_ / "x.idx", index);
+    write_file(folder_ / "x.bin", bin);
+    return data_error([&] { open_shards(std::vector{(folder_ / "x.bin").string()}, std::nullopt); });
   }
-
-  fs::path folder = fs::temp_directory_path() / fmt::format("ingot-megatron-{}", ::getpid());
 };
 
 TEST_F(Megatron, EveryTypeOfTokenIsReadWithTheDocumentsOfTheIndex) {
@@ -85,7 +65,7 @@ TEST_F(Megatron, EveryTypeOfTokenIsReadWithTheDocumentsOfTheIndex) {
       const std::vector<std::string> specs = {name + ending};
       ASSERT_TRUE(names_shards(specs));
       const TokenSource source = open_shards(specs, std::nullopt);
-      EXPECT_EQ(tokens_in(source), expected) << type;
+      EXPECT_EQ(all_tokens(source), expected) << type;
       EXPECT_EQ(source.documents().positions, begins) << type;
       EXPECT_FALSE(source.documents().end_of_text);
     }
@@ -107,9 +87,9 @@ TEST_F(Megatron, ASplitAndSeveralDataSetsKeepTheDocuments) {
   for (const int64_t position : parts.val.documents().positions)
     joined.push_back(position + parts.train.tokens());
   EXPECT_EQ(joined, whole.documents().positions);
-  std::vector<uint32_t> ids = tokens_in(parts.train), val = tokens_in(parts.val);
+  std::vector<uint32_t> ids = all_tokens(parts.train), val = all_tokens(parts.val);
   ids.insert(ids.end(), val.begin(), val.end());
-  EXPECT_EQ(ids, tokens_in(whole));
+  EXPECT_EQ(ids, all_tokens(whole));
 }
 
 TEST_F(Megatron, WhatIsDamagedIsNamed) {
@@ -137,31 +117,30 @@ TEST_F(Megatron, WhatIsDamagedIsNamed) {
   index = read_file(kMegatronData / "megatron_i32.idx");
   bin = read_file(kMegatronData / "megatron_i32.bin");
   bin[7] = '\xff';  // token 1 becomes negative
-  write_file(folder / "x.idx", index);
-  write_file(folder / "x.bin", bin);
-  const TokenSource source = open_shards(std::vector{(folder / "x").string()}, std::nullopt);
-  EXPECT_THAT(refusal([&] { tokens_in(source); }), HasSubstr("x.bin: token 1 is -16"));
+  write_file(folder_ / "x.idx", index);
+  write_file(folder_ / "x.bin", bin);
+  const TokenSource source = open_shards(std::vector{(folder_ / "x").string()}, std::nullopt);
+  EXPECT_THAT(data_error([&] { all_tokens(source); }), HasSubstr("x.bin: token 1 is -16"));
 }
 
 TEST_F(Megatron, ShardsOfOtherTrainersAreNotMixedWithIt) {
-  const fs::path shard = folder / "train_0.bin";
+  const fs::path shard = folder_ / "train_0.bin";
   ShardWriter writer(shard, DType::u16);
   writer.append(std::vector<uint32_t>{1, 2, 3});
   writer.commit();
-  write_file(folder / "train_0.idx", index);  // an unrelated file: the shard has its own header
-  EXPECT_EQ(tokens_in(open_shards(std::vector{shard.string()}, std::nullopt)),
+  write_file(folder_ / "train_0.idx", index);  // an unrelated file: the shard has its own header
+  EXPECT_EQ(all_tokens(open_shards(std::vector{shard.string()}, std::nullopt)),
             (std::vector<uint32_t>{1, 2, 3}));
   const std::vector<std::string> both = {shard.string(), (kMegatronData / "megatron_u16.bin").string()};
-  EXPECT_THAT(refusal([&] { open_shards(both, std::nullopt); }, ErrorKind::kUsage),
-              HasSubstr("give only one kind"));
+  EXPECT_THAT(usage_error([&] { open_shards(both, std::nullopt); }), HasSubstr("give only one kind"));
 }
 
 TEST_F(Megatron, AFolderOfNanoGptIsItsTrainAndValFile) {
   for (const char* name : {"train.bin", "val.bin", "meta.pkl", "prepare.py"})
-    write_file(folder / name, "abcd");
-  EXPECT_THAT(shard_files(std::vector{"nanogpt:" + folder.string()}),
-              ::testing::ElementsAre("nanogpt:" + (folder / "train.bin").string(),
-                                     "nanogpt:" + (folder / "val.bin").string()));
+    write_file(folder_ / name, "abcd");
+  EXPECT_THAT(shard_files(std::vector{"nanogpt:" + folder_.string()}),
+              ::testing::ElementsAre("nanogpt:" + (folder_ / "train.bin").string(),
+                                     "nanogpt:" + (folder_ / "val.bin").string()));
 }
 
 }  // namespace

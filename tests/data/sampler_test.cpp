@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "ingot/core/error.h"
+#include "tests/reference/error_of.h"
 
 namespace ingot::test {
 namespace {
@@ -138,15 +138,8 @@ TEST(Sampler, HandlesStreamsBeyond32Bits) {
 }
 
 TEST(Sampler, TextShorterThanOneWindowIsADataError) {
-  try {
-    Sampler(SampleOrder::kRandom, 1, 64, 64);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kData);
-    EXPECT_STREQ(
-        error.what(),
-        "the text has 64 tokens, one window of context 64 needs 65; give more text or a shorter context");
-  }
+  EXPECT_EQ(data_error([&] { Sampler(SampleOrder::kRandom, 1, 64, 64); }),
+            "the text has 64 tokens, one window of context 64 needs 65; give more text or a shorter context");
   EXPECT_EQ(Sampler(SampleOrder::kRandom, 1, 65, 64).start(12), 0);
   EXPECT_EQ(Sampler(SampleOrder::kEpochs, 1, 65, 64).start(12), 0);
 }

@@ -5,32 +5,24 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include <filesystem>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include "ingot/core/error.h"
 #include "ingot/formats/shard.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot::test {
 namespace {
-namespace fs = std::filesystem;
-using ::testing::HasSubstr;
 
-class TokenSourceTest : public ::testing::Test {
+class TokenSourceTest : public FolderTest {
  protected:
-  void SetUp() override {
-    folder = fs::path(::testing::TempDir()) / ("ingot_token_source_" + std::to_string(::getpid()));
-    fs::create_directories(folder);
-  }
-  void TearDown() override { fs::remove_all(folder); }
-
   TokenShard shard(const std::string& name, DType dtype, const std::vector<uint32_t>& tokens) const {
-    ShardWriter writer(folder / name, dtype);
+    ShardWriter writer(folder_ / name, dtype);
     writer.append(tokens);
     writer.commit();
-    return TokenShard(folder / name);
+    return TokenShard(folder_ / name);
   }
   // Returns the tokens 0 to 9 in segments of every kind; one segment is empty.
   TokenSource mixed() const {
@@ -42,8 +34,6 @@ class TokenSourceTest : public ::testing::Test {
     source.add(std::vector<uint16_t>{8, 9});
     return source;
   }
-
-  fs::path folder;
 };
 
 TEST_F(TokenSourceTest, EveryRangeOverSegmentsReadsAsOneStream) {

@@ -2,22 +2,22 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "ingot/core/error.h"
 #include "ingot/core/parallel.h"
 #include "ingot/data/token_source_shards.h"
+#include "tests/data/all_tokens.h"
+#include "tests/reference/error_of.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot::test {
 namespace {
 namespace fs = std::filesystem;
-using ::testing::HasSubstr;
 
 // Makes one token of each run of up to 9 equal letters: id = letter + 1000 * (run length - 1). With it
 // these tests do not depend on BPE.
@@ -45,14 +45,8 @@ class RunTokenizer : public Tokenizer {
   int64_t vocab_size_;
 };
 
-class Tokenize : public ::testing::Test {
+class Tokenize : public FolderTest {
  protected:
-  void SetUp() override {
-    folder = fs::path(::testing::TempDir()) / ("ingot_tokenize_" + std::to_string(::getpid()));
-    fs::create_directories(folder);
-  }
-  void TearDown() override { fs::remove_all(folder); }
-
   // Returns documents of odd sizes around `bytes`, filled with runs of letters.
   static Documents make_documents(size_t count, size_t bytes) {
     Documents documents;
@@ -67,11 +61,6 @@ class Tokenize : public ::testing::Test {
     }
     return documents;
   }
-  static std::vector<uint32_t> read(const TokenSource& source) {
-    std::vector<uint32_t> tokens(static_cast<size_t>(source.tokens()));
-    source.read(0, tokens);
-    return tokens;
-  }
   // Returns the token stream according to its definition.
   static std::vector<uint32_t> expected(const Documents& documents, const Tokenizer& tokenizer) {
     std::vector<uint32_t> all;
@@ -81,26 +70,15 @@ class Tokenize : public ::testing::Test {
     }
     return all;
   }
-  static void expect_error(ErrorKind kind, const std::function<void()>& action,
-                           const std::vector<std::string>& parts) {
-    try {
-      action();
-      FAIL() << "no error, expected one that says: " << parts.front();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), kind);
-      for (const std::string& part : parts) EXPECT_THAT(error.what(), HasSubstr(part));
-    }
-  }
 
   RunTokenizer tokenizer{9999, 10'000}, wide{std::nullopt, 70'000};
-  fs::path folder;
 };
 
 TEST_F(Tokenize, OneDocumentIsItsTokens) {
   const Documents one = make_documents(1, 1000);
   const TokenSource source = tokenize(one, tokenizer);
-  EXPECT_EQ(read(source), expected(one, tokenizer));
-  EXPECT_NE(read(source)[0], 9999u);
+  EXPECT_EQ(all_tokens(source), expected(one, tokenizer));
+  EXPECT_NE(all_tokens(source)[0], 9999u);
   EXPECT_EQ(source.text_bytes(), one.size_bytes());
 }
 
@@ -113,12 +91,12 @@ TEST_F(Tokenize, ManyDocumentsBeginWithEndOfTextForAnyNumberOfThreads) {
   for (int i = 0; i < 7; ++i) mixed.add("short", "ab");
   for (const int n : {1, 2, 3, 8}) {
     set_num_threads(n);
-    EXPECT_EQ(read(tokenize(mixed, tokenizer)), expected(mixed, tokenizer)) << n << " threads";
-    EXPECT_EQ(read(tokenize(mixed, wide)), expected(mixed, wide)) << n << " threads";
+    EXPECT_EQ(all_tokens(tokenize(mixed, tokenizer)), expected(mixed, tokenizer)) << n << " threads";
+    EXPECT_EQ(all_tokens(tokenize(mixed, wide)), expected(mixed, wide)) << n << " threads";
     Documents tiny;
     tiny.add("a", "a");
     tiny.add("b", "b");
-    EXPECT_EQ(read(tokenize(tiny, tokenizer)), (std::vector<uint32_t>{9999, 'a', 9999, 'b'}))
+    EXPECT_EQ(all_tokens(tokenize(tiny, tokenizer)), (std::vector<uint32_t>{9999, 'a', 9999, 'b'}))
         << n << " threads";
   }
   set_num_threads(threads);
@@ -128,7 +106,7 @@ TEST_F(Tokenize, WithoutEndOfTextTheStartsAreListed) {
   Documents documents;
   for (const char* text : {"abc", "d", "ef"}) documents.add("x", text);
   const TokenSource source = tokenize(documents, wide);
-  EXPECT_EQ(read(source), (std::vector<uint32_t>{'a', 'b', 'c', 'd', 'e', 'f'}));
+  EXPECT_EQ(all_tokens(source), (std::vector<uint32_t>{'a', 'b', 'c', 'd', 'e', 'f'}));
   EXPECT_EQ(source.documents().positions, (std::vector<int64_t>{0, 3, 4}));
 }
 
@@ -144,7 +122,7 @@ TEST_F(Tokenize, CountsTheBytesOfText) {
 TEST_F(Tokenize, ShardSetsAreWrittenInPartsAndReadBack) {
   std::vector<uint32_t> tokens(2'500);
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint32_t>(i);
-  ShardSetWriter writer(folder, "train", DType::u16, 1000, 1);
+  ShardSetWriter writer(folder_, "train", DType::u16, 1000, 1);
   for (size_t i = 0; i < tokens.size(); i += 700)
     writer.append(std::span(tokens).subspan(i, std::min<size_t>(700, tokens.size() - i)));
   writer.commit();
@@ -152,15 +130,15 @@ TEST_F(Tokenize, ShardSetsAreWrittenInPartsAndReadBack) {
   ASSERT_EQ(writer.files().size(), 3u);
   EXPECT_EQ(writer.files()[2].filename(), "train_000003.bin");
   EXPECT_EQ(TokenShard(writer.files()[2]).tokens(), 500);
-  const std::vector<std::string> pattern = {(folder / "train_*.bin").string()};
+  const std::vector<std::string> pattern = {(folder_ / "train_*.bin").string()};
   const TokenSource source = open_shards(pattern, 7);
-  EXPECT_EQ(read(source), tokens);
+  EXPECT_EQ(all_tokens(source), tokens);
   EXPECT_EQ(source.documents().end_of_text, 7u);
   const TokenSummary summary = summarize(source);
   EXPECT_EQ(summary.lowest_id, 0u);
   EXPECT_EQ(summary.highest_id, 2'499u);
   EXPECT_EQ(summary.end_of_texts, 1);
-  ShardSetWriter exact(folder, "exact", DType::u16, 500, 0);
+  ShardSetWriter exact(folder_, "exact", DType::u16, 500, 0);
   exact.append(std::span(tokens).first(1000));
   exact.commit();
   EXPECT_EQ(exact.files().size(), 2u);
@@ -176,34 +154,34 @@ TEST_F(Tokenize, NamesShardsAndRefusesMixtures) {
                  names_shards(Specs{"a.bin", "b.txt"});
                },
                {"b.txt", "only shards or only text"});
-  std::ofstream(folder / "raw.bin", std::ios::binary) << "\x05\x01\x06\x01";
-  EXPECT_EQ(read(open_shards(Specs{"nanogpt:" + (folder / "raw.bin").string()}, {})),
+  std::ofstream(folder_ / "raw.bin", std::ios::binary) << "\x05\x01\x06\x01";
+  EXPECT_EQ(all_tokens(open_shards(Specs{"nanogpt:" + (folder_ / "raw.bin").string()}, {})),
             (std::vector<uint32_t>{0x105, 0x106}));
-  ShardSetWriter empty(folder, "empty", DType::u16, 10, 0);
+  ShardSetWriter empty(folder_, "empty", DType::u16, 10, 0);
   empty.commit();
-  expect_error(ErrorKind::kData, [&] { open_shards(Specs{(folder / "empty_*.bin").string()}, {}); },
+  expect_error(ErrorKind::kData, [&] { open_shards(Specs{(folder_ / "empty_*.bin").string()}, {}); },
                {"hold no tokens"});
-  expect_error(ErrorKind::kData, [&] { open_shards(Specs{(folder / "none.bin").string()}, {}); },
+  expect_error(ErrorKind::kData, [&] { open_shards(Specs{(folder_ / "none.bin").string()}, {}); },
                {"does not exist"});
 }
 
 TEST_F(Tokenize, StagedFolderAppearsWholeOrNotAtAll) {
   const auto entries = [&] {
-    return std::distance(fs::directory_iterator(folder), fs::directory_iterator());
+    return std::distance(fs::directory_iterator(folder_), fs::directory_iterator());
   };
   {
-    StagedFolder staged(folder / "out");
+    StagedFolder staged(folder_ / "out");
     write_file(staged.path() / "x", "1");
-    EXPECT_FALSE(fs::exists(folder / "out"));
+    EXPECT_FALSE(fs::exists(folder_ / "out"));
   }
   EXPECT_EQ(entries(), 0);
-  fs::create_directory(folder / "out");
-  StagedFolder staged(folder / "out/");
+  fs::create_directory(folder_ / "out");
+  StagedFolder staged(folder_ / "out/");
   write_file(staged.path() / "x", "1");
   staged.commit();
-  EXPECT_EQ(read_file(folder / "out/x"), "1");
+  EXPECT_EQ(read_file(folder_ / "out/x"), "1");
   EXPECT_EQ(entries(), 1);
-  expect_error(ErrorKind::kUsage, [&] { StagedFolder again(folder / "out"); }, {"not an empty folder"});
+  expect_error(ErrorKind::kUsage, [&] { StagedFolder again(folder_ / "out"); }, {"not an empty folder"});
 }
 
 }  // namespace

@@ -7,11 +7,11 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/core/parallel.h"
 #include "ingot/data/tokenizer/tokenizer.h"
 #include "tests/data/tokenizer_texts.h"
+#include "tests/reference/error_of.h"
 
 namespace ingot::test {
 namespace {
@@ -94,16 +94,12 @@ TEST(TokenizerFamilies, MostKindsCanBeCutBeforeASpace) {
 }
 
 std::string encode_error(const std::string& name, std::string_view text) {
-  try {
+  return data_error([&] {
     json document = json::parse(read_file(family_folder() / (name + ".json")));
     document["model"]["unk_token"] = nullptr;
     document["model"]["byte_fallback"] = false;
     encode(*parse_tokenizer(document.dump(), name), text);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kData);
-    return error.what();
-  }
-  return "no error";
+  });
 }
 
 TEST(TokenizerFamilies, ACharacterWithoutATokenIsNamed) {

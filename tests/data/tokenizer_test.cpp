@@ -6,11 +6,12 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/core/parallel.h"
 #include "ingot/data/tokenizer/tokenizer_export.h"
 #include "tests/data/tokenizer_texts.h"
+#include "tests/reference/error_of.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot::test {
 namespace {
@@ -22,27 +23,6 @@ using ::testing::HasSubstr;
 std::unique_ptr<Tokenizer> golden_tokenizer(const std::string& name) {
   return load_tokenizer(fs::path(INGOT_TEST_DATA) / "tokenizer" / (name + "_cut.tiktoken"));
 }
-
-template <typename F>
-std::string data_error(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kData) << error.what();
-    return error.what();
-  }
-  return "no error";
-}
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (fs::temp_directory_path() / "ingot_tokenizer_XXXXXX").string();
-    path = ::mkdtemp(pattern.data());
-  }
-  ~TemporaryFolder() { fs::remove_all(path); }
-  fs::path path;
-};
 
 class AnyBytes : public ::testing::TestWithParam<const char*> {};
 
@@ -163,19 +143,19 @@ TEST(TokenizerExport, EveryFormatReadsBackTheSame) {
     EXPECT_EQ(again->vocab_size(), tokenizer->vocab_size()) << path;
     EXPECT_EQ(again->end_of_text(), tokenizer->end_of_text()) << path;
   };
-  export_tokenizer(*tokenizer, TokenizerFormat::kJson, folder.path / "my.json");
-  expect_same(folder.path / "my.json");
-  export_tokenizer(*tokenizer, TokenizerFormat::kTiktoken, folder.path / "my.tiktoken");
-  expect_same(folder.path / "my.tiktoken", "gpt2");
-  export_tokenizer(*tokenizer, TokenizerFormat::kGpt2, folder.path / "gpt2");
-  expect_same(folder.path / "gpt2" / "encoder.json");
-  expect_same(folder.path / "gpt2");
-  export_tokenizer(*tokenizer, TokenizerFormat::kFolder, folder.path / "hf");
-  expect_same(folder.path / "hf");
-  expect_same(folder.path / "hf" / "vocab.json");
-  const auto config = nlohmann::json::parse(read_file(folder.path / "hf" / "tokenizer_config.json"));
+  export_tokenizer(*tokenizer, TokenizerFormat::kJson, folder.path() / "my.json");
+  expect_same(folder.path() / "my.json");
+  export_tokenizer(*tokenizer, TokenizerFormat::kTiktoken, folder.path() / "my.tiktoken");
+  expect_same(folder.path() / "my.tiktoken", "gpt2");
+  export_tokenizer(*tokenizer, TokenizerFormat::kGpt2, folder.path() / "gpt2");
+  expect_same(folder.path() / "gpt2" / "encoder.json");
+  expect_same(folder.path() / "gpt2");
+  export_tokenizer(*tokenizer, TokenizerFormat::kFolder, folder.path() / "hf");
+  expect_same(folder.path() / "hf");
+  expect_same(folder.path() / "hf" / "vocab.json");
+  const auto config = nlohmann::json::parse(read_file(folder.path() / "hf" / "tokenizer_config.json"));
   EXPECT_EQ(config["eos_token"], "<|endoftext|>");
-  const auto map = nlohmann::json::parse(read_file(folder.path / "hf" / "special_tokens_map.json"));
+  const auto map = nlohmann::json::parse(read_file(folder.path() / "hf" / "special_tokens_map.json"));
   EXPECT_EQ(map["eos_token"], "<|endoftext|>");
 }
 
@@ -183,26 +163,26 @@ TEST(TokenizerExport, RefusesWhatAFormatCannotHold) {
   const TemporaryFolder folder;
   const std::unique_ptr<Tokenizer> characters = make_char_tokenizer("ab");
   EXPECT_THAT(
-      data_error([&] { export_tokenizer(*characters, TokenizerFormat::kTiktoken, folder.path / "x"); }),
+      data_error([&] { export_tokenizer(*characters, TokenizerFormat::kTiktoken, folder.path() / "x"); }),
       HasSubstr("no .tiktoken form"));
-  EXPECT_THAT(data_error([&] { export_tokenizer(*characters, TokenizerFormat::kGpt2, folder.path / "y"); }),
+  EXPECT_THAT(data_error([&] { export_tokenizer(*characters, TokenizerFormat::kGpt2, folder.path() / "y"); }),
               HasSubstr("no encoder.json + vocab.bpe form"));
-  EXPECT_TRUE(fs::is_empty(folder.path));
+  EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
 TEST(TokenizerLoad, NamesWhatIsMissing) {
   const TemporaryFolder folder;
   const auto write = [&](const char* name, const std::string& text) {
-    std::ofstream(folder.path / name, std::ios::binary) << text;
-    return folder.path / name;
+    std::ofstream(folder.path() / name, std::ios::binary) << text;
+    return folder.path() / name;
   };
   const auto error = [&](const fs::path& path) { return data_error([&] { load_tokenizer(path); }); };
-  EXPECT_THAT(error(folder.path / "absent.json"), HasSubstr("No such file"));
-  EXPECT_THAT(error(folder.path), HasSubstr("holds no tokenizer.json"));
+  EXPECT_THAT(error(folder.path() / "absent.json"), HasSubstr("No such file"));
+  EXPECT_THAT(error(folder.path()), HasSubstr("holds no tokenizer.json"));
   EXPECT_THAT(error(write("encoder.json", "{}")), HasSubstr("neither vocab.bpe nor merges.txt"));
   EXPECT_THAT(error(write("notes.txt", "hello")), HasSubstr("is no tokenizer"));
   EXPECT_THAT(error(write("mine.tiktoken", "YQ== 0\n")), HasSubstr("name the pattern"));
-  EXPECT_THAT(data_error([&] { load_tokenizer(folder.path / "mine.tiktoken", "gpt2"); }),
+  EXPECT_THAT(data_error([&] { load_tokenizer(folder.path() / "mine.tiktoken", "gpt2"); }),
               HasSubstr("lacks a token for byte 0x00"));
 }
 

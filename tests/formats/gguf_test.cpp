@@ -1,11 +1,11 @@
 #include "ingot/formats/gguf.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstring>
 
 #include "ingot/core/file.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot::test {
 namespace {
@@ -55,10 +55,10 @@ TEST(Gguf, FileEqualsThatOfThePackage) {
       {"blk.0.attn_q.weight", {2, 32}, GgufType::kQ8_0, [&](int64_t begin, int64_t rows, float* out) {
          std::copy_n(numbers.data() + 32 * begin, 32 * rows, out);
        }}};
-  const fs::path path = fs::temp_directory_path() / ("ingot_gguf_" + std::to_string(::getpid()));
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "small.gguf";
   write_gguf(path, metadata, tensors);
   const std::string written = read_file(path);
-  fs::remove(path);
   EXPECT_EQ(written.size(), gguf_file_bytes(metadata, tensors));
   EXPECT_TRUE(written == read_file(golden_gguf("small.gguf")));
 }

@@ -8,6 +8,7 @@
 
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
+#include "tests/reference/error_of.h"
 
 namespace ingot {
 namespace {
@@ -23,14 +24,11 @@ json golden(const std::string& name) {
 HfModelConfig parsed(const json& config) { return parse_hf_config(config.dump(), "x/config.json"); }
 
 std::string config_refusal(const std::string& text) {
-  try {
-    parse_hf_config(text, "x/config.json");
-    return "accepted";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kData);
-    EXPECT_THAT(error.what(), HasSubstr("x/config.json: "));
-    return error.what();
+  std::string message = data_error([&] { parse_hf_config(text, "x/config.json"); });
+  if (message != "no error") {
+    EXPECT_THAT(message, HasSubstr("x/config.json: "));
   }
+  return message;
 }
 // Returns the error for `config` with `key` set to `value`.
 std::string refusal_with(json config, const std::string& key, const json& value) {
@@ -58,21 +56,20 @@ HfModelConfig gpt2() {
 }
 
 HfModelConfig llama() {
-  HfModelConfig c;
-  c.layers = 3;
-  c.heads = 4;
-  c.kv_heads = 2;
-  c.head_dim = 16;
-  c.width = 32;
-  c.ffn = 96;
-  c.vocab = 100;
-  c.context = 64;
-  c.norm_eps = 1e-6;
-  c.rope_theta = 500000;
-  c.activation = "silu";
-  c.is_tied = false;
-  c.has_mlp_bias = true;
-  c.bos_id = 1;
+  HfModelConfig c = {.layers = 3,
+                     .heads = 4,
+                     .kv_heads = 2,
+                     .head_dim = 16,
+                     .width = 32,
+                     .ffn = 96,
+                     .vocab = 100,
+                     .context = 64,
+                     .norm_eps = 1e-6,
+                     .rope_theta = 500000,
+                     .activation = "silu",
+                     .is_tied = false,
+                     .has_mlp_bias = true,
+                     .bos_id = 1};
   return c;
 }
 

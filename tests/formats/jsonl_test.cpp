@@ -4,15 +4,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <string>
 #include <vector>
 
-#include "ingot/core/error.h"
+#include "tests/reference/error_of.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot::test {
 namespace {
-namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using namespace std::string_literals;
 
@@ -21,15 +20,10 @@ std::string parse(const std::string& line, const std::string& field = "text") {
 }
 
 void expect_refused(const std::string& line, const std::string& why, const std::string& field = "text") {
-  try {
-    parse(line, field);
-    FAIL() << "accepted: " << line.substr(0, 80);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kData);
-    EXPECT_THAT(error.what(), ::testing::StartsWith("corpus.jsonl:7: "));
-    EXPECT_THAT(error.what(), HasSubstr(why));
-    EXPECT_LT(std::string(error.what()).size(), 400u) << "the line itself does not belong into the message";
-  }
+  const std::string message = data_error([&] { parse(line, field); });
+  EXPECT_THAT(message, ::testing::AllOf(::testing::StartsWith("corpus.jsonl:7: "), HasSubstr(why)))
+      << line.substr(0, 80);
+  EXPECT_LT(message.size(), 400u) << "the line itself does not belong into the message";
 }
 
 TEST(JsonlLine, ReturnsTheField) {
@@ -93,17 +87,14 @@ TEST(JsonlLine, LongLinesAreReadAndNotQuotedInErrors) {
   expect_refused("{\"text\": \"" + body + "\x01\"}", "column 3000011");
 }
 
-class JsonlFile : public ::testing::Test {
+class JsonlFile : public FolderTest {
  protected:
-  void TearDown() override { fs::remove(path); }
   std::vector<std::string> read(const std::string& content) {
-    std::ofstream(path, std::ios::binary) << content;
-    JsonlReader reader(path);
+    JsonlReader reader(write("corpus.jsonl", content));
     std::vector<std::string> documents;
     for (std::string text; reader.next(text);) documents.push_back(text);
     return documents;
   }
-  fs::path path = fs::path(::testing::TempDir()) / ("ingot_jsonl_" + std::to_string(::getpid()) + ".jsonl");
 };
 
 TEST_F(JsonlFile, ReadsLineByLine) {
@@ -115,21 +106,9 @@ TEST_F(JsonlFile, ReadsLineByLine) {
 }
 
 TEST_F(JsonlFile, ErrorsNameFileAndLine) {
-  try {
-    read("{\"text\":\"a\"}\n\n{\"text\":\"b\"\n");
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kData);
-    EXPECT_THAT(error.what(), HasSubstr(path.string() + ":3: "));
-  }
-  fs::remove(path);
-  try {
-    JsonlReader reader(path);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kData);
-    EXPECT_THAT(error.what(), HasSubstr("No such file"));
-  }
+  EXPECT_THAT(data_error([&] { read("{\"text\":\"a\"}\n\n{\"text\":\"b\"\n"); }),
+              HasSubstr(path("corpus.jsonl") + ":3: "));
+  EXPECT_THAT(data_error([&] { JsonlReader reader(path("none.jsonl")); }), HasSubstr("No such file"));
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +14,9 @@
 
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
+#include "tests/reference/error_of.h"
+#include "tests/reference/file_size_limit.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 namespace {
@@ -23,13 +25,10 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-class MetricsLogTest : public ::testing::Test {
+class MetricsLogTest : public FolderTest {
  protected:
-  MetricsLogTest() { fs::create_directories(folder_); }
-  ~MetricsLogTest() override { fs::remove_all(folder_); }
   void append_raw(const std::string& text) { std::ofstream(path_, std::ios::app | std::ios::binary) << text; }
 
-  fs::path folder_ = fs::temp_directory_path() / ("ingot_metrics_" + std::to_string(::getpid()));
   fs::path path_ = folder_ / "metrics.jsonl";
 };
 
@@ -142,20 +141,15 @@ TEST_F(MetricsLogTest, AFailedWriteLeavesNoTornLine) {
   MetricsLog log(path_);
   log.write({{"step", int64_t{1}}});
   const std::string before = read_file(path_);
-  rlimit old{};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
-  const auto old_handler = ::signal(SIGXFSZ, SIG_IGN);
-  const rlimit small{before.size() + 5, old.rlim_max};
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-  std::string message;
-  try {
-    log.write({{"step", int64_t{2}}});
-  } catch (const Error& error) {
-    message = error.kind() == ErrorKind::kDisk ? error.what() : "wrong kind";
+  {
+    const FileSizeLimit full(before.size() + 5);
+    EXPECT_THAT(error_of(
+                    [&] {
+                      log.write({{"step", int64_t{2}}});
+                    },
+                    ErrorKind::kDisk),
+                HasSubstr(path_.string()));
   }
-  ::setrlimit(RLIMIT_FSIZE, &old);
-  ::signal(SIGXFSZ, old_handler);
-  EXPECT_THAT(message, HasSubstr(path_.string()));
   EXPECT_EQ(read_file(path_), before);
   log.write({{"step", int64_t{2}}});
   EXPECT_EQ(read_metrics(path_).size(), 2u);
@@ -163,13 +157,7 @@ TEST_F(MetricsLogTest, AFailedWriteLeavesNoTornLine) {
 
 TEST_F(MetricsLogTest, AnUnwritablePathIsADiskErrorThatNamesIt) {
   for (const fs::path& path : {folder_ / "no" / "metrics.jsonl", folder_}) {
-    try {
-      MetricsLog log(path);
-      FAIL() << path;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::kDisk);
-      EXPECT_THAT(error.what(), HasSubstr(path.string()));
-    }
+    EXPECT_THAT(error_of([&] { MetricsLog log(path); }, ErrorKind::kDisk), HasSubstr(path.string()));
   }
 }
 
@@ -195,14 +183,10 @@ TEST_F(MetricsLogTest, NothingIsAppendedToATornLineThatStays) {
   log.write({{"step", int64_t{1}}});
   const std::string before = read_file(name);
   ASSERT_EQ(::fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-  rlimit old{};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
-  const rlimit small{before.size() + 5, old.rlim_max};
-  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-  EXPECT_THROW(log.write({{"step", int64_t{2}}}), Error);
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &old), 0);
-  std::signal(SIGXFSZ, handler);
+  {
+    const FileSizeLimit full(before.size() + 5);
+    EXPECT_THROW(log.write({{"step", int64_t{2}}}), Error);
+  }
   const std::string torn = read_file(name);
   EXPECT_EQ(torn.size(), before.size() + 5);
   EXPECT_THROW(log.write({{"step", int64_t{3}}}), Error);

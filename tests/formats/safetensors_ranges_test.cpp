@@ -6,6 +6,8 @@
 #include <numeric>
 
 #include "ingot/core/error.h"
+#include "tests/reference/error_of.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 namespace {
@@ -13,10 +15,9 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-class SafetensorsRangesTest : public ::testing::Test {
+class SafetensorsRangesTest : public FolderTest {
  protected:
   SafetensorsRangesTest() {
-    fs::create_directories(folder_);
     std::iota(floats_.begin(), floats_.end(), 1.0f);
     std::iota(bytes_.begin(), bytes_.end(), uint8_t{7});
     tensors_ = {
@@ -27,7 +28,6 @@ class SafetensorsRangesTest : public ::testing::Test {
          .bytes = std::as_bytes(std::span(floats_))},
         {.name = "nothing", .dtype = DType::f32, .shape = {0}}};
   }
-  ~SafetensorsRangesTest() override { fs::remove_all(folder_); }
 
   // Writes elements [begin, end) of tensor t in blocks of 1000.
   void write(SafetensorsRanges& file, size_t t, int64_t begin, int64_t end) const {
@@ -60,7 +60,6 @@ class SafetensorsRangesTest : public ::testing::Test {
     return all.close();
   }
 
-  fs::path folder_ = fs::temp_directory_path() / ("ingot_ranges_" + std::to_string(::getpid()));
   std::vector<float> floats_ = std::vector<float>(600'000);
   std::vector<uint8_t> bytes_ = std::vector<uint8_t>(77);
   std::vector<SafetensorsSource> tensors_;
@@ -80,15 +79,8 @@ TEST_F(SafetensorsRangesTest, ChecksumsDoNotDependOnWhichWriterWroteARange) {
   EXPECT_EQ(write_by_two(made, 0), sums_of(*this, folder_ / "all"));
 }
 
-// Returns the error's text, or "accepted".
 std::string refusal(const SafetensorsRanges& file, const std::vector<uint64_t>& sums) {
-  try {
-    file.verify(sums);
-    return "accepted";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kDisk);
-    return error.what();
-  }
+  return error_of([&] { file.verify(sums); }, ErrorKind::kDisk);
 }
 
 TEST_F(SafetensorsRangesTest, AnElementThatNoWriterWroteIsReported) {

@@ -4,10 +4,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <functional>
-
-#include "ingot/core/error.h"
 #include "ingot/core/file.h"
+#include "tests/reference/error_of.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 namespace {
@@ -16,18 +15,8 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-std::string set_refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kData) << error.what();
-    return error.what();
-  }
-  return "accepted";
-}
-
 std::string index_refusal(const std::string& text) {
-  return set_refusal([&] { parse_safetensors_index(text, "x/index.json"); });
+  return data_error([&] { parse_safetensors_index(text, "x/index.json"); });
 }
 
 TEST(SafetensorsIndex, NamesTheFileOfEveryTensorAndIsReadBack) {
@@ -58,13 +47,9 @@ TEST(SafetensorsIndex, RefusesWhatIsNoIndex) {
   EXPECT_THAT(index_refusal(std::string(100, '[')), HasSubstr("is nested deeper than 32 levels"));
 }
 
-class SafetensorsSetTest : public ::testing::Test {
+class SafetensorsSetTest : public FolderTest {
  protected:
-  void SetUp() override {
-    fs::remove_all(base_);
-    make_folders(folder_);
-  }
-  void TearDown() override { fs::remove_all(base_); }
+  SafetensorsSetTest() { make_folders(model_); }
 
   // Writes a file with one tensor of four numbers for each name.
   void write(const fs::path& path, const std::vector<std::string>& names) const {
@@ -76,72 +61,71 @@ class SafetensorsSetTest : public ::testing::Test {
     write_safetensors(path, sources);
   }
   void write_index(const std::map<std::string, std::string>& files) const {
-    write_file(folder_ / kSafetensorsIndexName, safetensors_index_text(files, 32));
+    write_file(model_ / kSafetensorsIndexName, safetensors_index_text(files, 32));
   }
   std::string refusal() const {
-    return set_refusal([&] { SafetensorsSet::open(folder_); });
+    return data_error([&] { SafetensorsSet::open(model_); });
   }
 
-  fs::path base_ = fs::temp_directory_path() / fmt::format("ingot-set-{}", ::getpid());
-  fs::path folder_ = base_ / "model";
+  const fs::path model_ = folder_ / "model";
 };
 
 TEST_F(SafetensorsSetTest, FindsTensorsInAllFiles) {
-  write(folder_ / "m-1.safetensors", {"a", "b"});
-  write(folder_ / "m-2.safetensors", {"c"});
+  write(model_ / "m-1.safetensors", {"a", "b"});
+  write(model_ / "m-2.safetensors", {"c"});
   write_index({{"a", "m-1.safetensors"}, {"b", "m-1.safetensors"}, {"c", "m-2.safetensors"}});
-  const SafetensorsSet set = SafetensorsSet::open(folder_);
+  const SafetensorsSet set = SafetensorsSet::open(model_);
   EXPECT_EQ(set.tensors(), 3u);
   EXPECT_EQ(set.files().size(), 2u);
-  EXPECT_EQ(set.label_of(set.get("b")), (folder_ / "m-1.safetensors").string());
-  EXPECT_EQ(set.label_of(set.get("c")), (folder_ / "m-2.safetensors").string());
+  EXPECT_EQ(set.label_of(set.get("b")), (model_ / "m-1.safetensors").string());
+  EXPECT_EQ(set.label_of(set.get("c")), (model_ / "m-2.safetensors").string());
   EXPECT_EQ(set.find("d"), nullptr);
-  EXPECT_THAT(set_refusal([&] { set.get("d"); }),
+  EXPECT_THAT(data_error([&] { set.get("d"); }),
               AllOf(HasSubstr("model.safetensors.index.json"), HasSubstr("no tensor d")));
 }
 
 TEST_F(SafetensorsSetTest, TakesTheSingleFileBesideAnIndex) {
-  write(folder_ / kSafetensorsName, {"a"});
+  write(model_ / kSafetensorsName, {"a"});
   write_index({{"a", "missing.safetensors"}});
-  EXPECT_EQ(SafetensorsSet::open(folder_).files().size(), 1u);
+  EXPECT_EQ(SafetensorsSet::open(model_).files().size(), 1u);
 }
 
 TEST_F(SafetensorsSetTest, RefusesAnIndexThatDoesNotFitItsFiles) {
   EXPECT_THAT(refusal(), HasSubstr("there is neither model.safetensors nor model.safetensors.index.json"));
-  write(folder_ / "m-1.safetensors", {"a"});
+  write(model_ / "m-1.safetensors", {"a"});
   write_index({{"a", "m-1.safetensors"}, {"b", "m-2.safetensors"}});
   EXPECT_THAT(refusal(), HasSubstr("names m-2.safetensors, which is no file in its folder"));
-  write(folder_ / "m-2.safetensors", {"c"});
+  write(model_ / "m-2.safetensors", {"c"});
   EXPECT_THAT(refusal(), HasSubstr("names tensor b in m-2.safetensors, which does not have it"));
 }
 
 // A file may hold newer numbers of tensors that another file has too.
 TEST_F(SafetensorsSetTest, TheIndexDecidesWhereATensorComesFrom) {
-  write(folder_ / "m-1.safetensors", {"a", "b", "unnamed"});
-  write(folder_ / "m-2.safetensors", {"a"});
+  write(model_ / "m-1.safetensors", {"a", "b", "unnamed"});
+  write(model_ / "m-2.safetensors", {"a"});
   write_index({{"a", "m-2.safetensors"}, {"b", "m-1.safetensors"}});
-  const SafetensorsSet set = SafetensorsSet::open(folder_);
-  EXPECT_EQ(set.label_of(set.get("a")), (folder_ / "m-2.safetensors").string());
-  EXPECT_EQ(set.label_of(set.get("b")), (folder_ / "m-1.safetensors").string());
+  const SafetensorsSet set = SafetensorsSet::open(model_);
+  EXPECT_EQ(set.label_of(set.get("a")), (model_ / "m-2.safetensors").string());
+  EXPECT_EQ(set.label_of(set.get("b")), (model_ / "m-1.safetensors").string());
   EXPECT_EQ(set.find("unnamed"), nullptr);
   EXPECT_EQ(set.tensors(), 2u);
 }
 
 TEST_F(SafetensorsSetTest, FollowsLinksOnlyInsideTheFolderOrTheCacheOfHuggingFace) {
-  write(base_ / "outside.safetensors", {"a"});
+  write(folder_ / "outside.safetensors", {"a"});
   write_index({{"a", "m.safetensors"}});
-  fs::create_symlink("../outside.safetensors", folder_ / "m.safetensors");
+  fs::create_symlink("../outside.safetensors", model_ / "m.safetensors");
   EXPECT_THAT(refusal(), HasSubstr("m.safetensors links to"));
-  fs::remove(folder_ / "m.safetensors");
-  write(folder_ / "other.safetensors", {"a"});
-  fs::create_symlink("other.safetensors", folder_ / "m.safetensors");
-  EXPECT_EQ(refusal(), "accepted");
+  fs::remove(model_ / "m.safetensors");
+  write(model_ / "other.safetensors", {"a"});
+  fs::create_symlink("other.safetensors", model_ / "m.safetensors");
+  EXPECT_EQ(refusal(), "no error");
 
-  const fs::path snapshot = base_ / "snapshots" / "0123";
+  const fs::path snapshot = folder_ / "snapshots" / "0123";
   make_folders(snapshot);
-  make_folders(base_ / "blobs");
-  fs::copy(folder_ / kSafetensorsIndexName, snapshot / kSafetensorsIndexName);
-  write(base_ / "blobs" / "89ab", {"a"});
+  make_folders(folder_ / "blobs");
+  fs::copy(model_ / kSafetensorsIndexName, snapshot / kSafetensorsIndexName);
+  write(folder_ / "blobs" / "89ab", {"a"});
   fs::create_symlink("../../blobs/89ab", snapshot / "m.safetensors");
   EXPECT_EQ(SafetensorsSet::open(snapshot).tensors(), 1u);
 }

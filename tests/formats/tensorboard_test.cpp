@@ -1,7 +1,6 @@
 #include "ingot/formats/tensorboard.h"
 
 #include <gmock/gmock.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <vector>
@@ -9,17 +8,15 @@
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "tests/formats/tensorboard_events.h"
+#include "tests/reference/error_of.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 namespace {
 
 namespace fs = std::filesystem;
 
-class TensorboardTest : public ::testing::Test {
- protected:
-  ~TensorboardTest() override { fs::remove_all(folder_); }
-  fs::path folder_ = fs::temp_directory_path() / ("ingot_tensorboard_" + std::to_string(::getpid()));
-};
+class TensorboardTest : public FolderTest {};
 
 TEST_F(TensorboardTest, ChecksumMatchesTheStandardExamples) {
   EXPECT_EQ(crc32c("123456789"), 0xe3069283u);
@@ -112,13 +109,8 @@ TEST_F(TensorboardTest, FlushMakesEventsVisible) {
 TEST_F(TensorboardTest, AnUnwritableFolderIsADiskError) {
   fs::create_directories(folder_);
   write_file(folder_ / "file", "x");
-  try {
-    TensorboardWriter writer(folder_ / "file" / "tb", 1.7e9);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kDisk);
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("file"));
-  }
+  EXPECT_THAT(error_of([&] { TensorboardWriter writer(folder_ / "file" / "tb", 1.7e9); }, ErrorKind::kDisk),
+              ::testing::HasSubstr("file"));
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "ingot/core/error.h"
+#include "tests/reference/error_of.h"
 
 namespace ingot::test {
 namespace {
@@ -11,14 +11,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::string error_of(const std::string& text) {
-  try {
-    read_tiktoken(text, "x.tiktoken");
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kData);
-    return error.what();
-  }
-  return "no error";
+std::string tiktoken_error(const std::string& text) {
+  return data_error([&] { read_tiktoken(text, "x.tiktoken"); });
 }
 
 TEST(Tiktoken, ReadsTokensByRank) {
@@ -35,19 +29,20 @@ TEST(Tiktoken, WritesWhatItReads) {
 }
 
 TEST(Tiktoken, ErrorsNameTheLine) {
-  EXPECT_THAT(error_of(""), HasSubstr("x.tiktoken: holds no tokens"));
-  EXPECT_THAT(error_of("\n\n"), HasSubstr("holds no tokens"));
-  EXPECT_THAT(error_of("YQ== 0\nYWI 1\n"), HasSubstr("x.tiktoken:2: expected 'BASE64 RANK', got 'YWI 1'"));
+  EXPECT_THAT(tiktoken_error(""), HasSubstr("x.tiktoken: holds no tokens"));
+  EXPECT_THAT(tiktoken_error("\n\n"), HasSubstr("holds no tokens"));
+  EXPECT_THAT(tiktoken_error("YQ== 0\nYWI 1\n"),
+              HasSubstr("x.tiktoken:2: expected 'BASE64 RANK', got 'YWI 1'"));
   for (const char* line :
        {"Y=== 0", "YR== 0", "Y@== 0", "= 0", "YQ==", "YQ==0", " 0", "YWJj=== 0", "\xFF\xFE\n"})
-    EXPECT_THAT(error_of(line), HasSubstr("x.tiktoken:1: expected 'BASE64 RANK'")) << line;
+    EXPECT_THAT(tiktoken_error(line), HasSubstr("x.tiktoken:1: expected 'BASE64 RANK'")) << line;
   for (const char* line : {"YQ== ", "YQ== -1", "YQ== 1x", "YQ== 99999999999999999999999", "YQ==  1"})
-    EXPECT_THAT(error_of(line), HasSubstr("x.tiktoken:1: the rank must be a whole number")) << line;
-  EXPECT_THAT(error_of("YQ== 4294967295"), HasSubstr("out of proportion to 1 lines"));
-  EXPECT_THAT(error_of("YQ== 3\nYg== 3\n"), HasSubstr("x.tiktoken:2: rank 3 occurs twice"));
+    EXPECT_THAT(tiktoken_error(line), HasSubstr("x.tiktoken:1: the rank must be a whole number")) << line;
+  EXPECT_THAT(tiktoken_error("YQ== 4294967295"), HasSubstr("out of proportion to 1 lines"));
+  EXPECT_THAT(tiktoken_error("YQ== 3\nYg== 3\n"), HasSubstr("x.tiktoken:2: rank 3 occurs twice"));
   std::string line;
   for (int i = 0; i < 400; ++i) line += "YWJj";
-  EXPECT_THAT(error_of(line + " 0"), HasSubstr("x.tiktoken:1: a token of 1200 bytes is too long"));
+  EXPECT_THAT(tiktoken_error(line + " 0"), HasSubstr("x.tiktoken:1: a token of 1200 bytes is too long"));
 }
 
 }  // namespace

@@ -5,9 +5,7 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <filesystem>
 
-#include "ingot/config/config_toml.h"
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/core/process/descendants.h"
@@ -17,6 +15,8 @@
 #include "ingot/launch/job_errors.h"
 #include "ingot/launch/local_job.h"
 #include "ingot/run/record/heartbeat.h"
+#include "tests/config/built_config.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 namespace {
@@ -24,16 +24,7 @@ namespace {
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-class LaunchPartsTest : public testing::Test {
- protected:
-  LaunchPartsTest()
-      : folder_(std::filesystem::temp_directory_path() / ("ingot_launch_parts_" + std::to_string(getpid()))) {
-    std::filesystem::remove_all(folder_);
-    make_folders(folder_);
-  }
-  ~LaunchPartsTest() override { std::filesystem::remove_all(folder_); }
-  std::filesystem::path folder_;
-};
+class LaunchPartsTest : public FolderTest {};
 
 TEST(JobWords, MpirunNamesTheRankHostAndSignal) {
   const auto cause = cause_in(
@@ -95,15 +86,14 @@ TEST(JobWords, AnErrorIsThatOfTheFirstRankThatSpeaks) {
 
 TEST_F(LaunchPartsTest, IncidentsAreReadBackAsTheyWereWritten) {
   IncidentLog log(folder_);
-  Incident first;
-  first.kind = IncidentKind::kHang;
-  first.time_s = 1'790'000'000;
-  first.rank = 3;
-  first.host = "node7";
-  first.operation = "world: in all_reduce 'max'";
-  first.reason = "late";
-  first.exit_code = 9;
-  first.step = 120;
+  Incident first = {.kind = IncidentKind::kHang,
+                    .time_s = 1'790'000'000,
+                    .rank = 3,
+                    .host = "node7",
+                    .operation = "world: in all_reduce 'max'",
+                    .reason = "late",
+                    .exit_code = 9,
+                    .step = 120};
   log.add(first);
   log.add({.kind = IncidentKind::kStart});
   Incident last = log.incidents().back();
@@ -194,9 +184,7 @@ TEST(Hosts, AreReadWithTheirSlots) {
 }
 
 RunConfig with(int dp, int fsdp, int batch, int accum) {
-  ConfigBuilder builder;
-  builder.add_source("tiny-llama");
-  RunConfig config = builder.build();
+  RunConfig config = built_config("tiny-llama", {});
   config.parallel.dp = dp;
   config.parallel.fsdp = fsdp;
   config.train.batch_size = batch;

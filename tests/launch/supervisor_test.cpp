@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,6 +11,7 @@
 
 #include "ingot/core/file.h"
 #include "ingot/run/run.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 namespace {
@@ -125,22 +125,16 @@ class ScriptedJob : public Job {
   double time_s_ = 100, start_s_ = 0, last_end_s_ = 100;
 };
 
-class SupervisorTest : public testing::Test {
+class SupervisorTest : public FolderTest {
  protected:
-  SupervisorTest()
-      : folder_(std::filesystem::temp_directory_path() / ("ingot_supervisor_" + std::to_string(getpid()))) {
-    std::filesystem::remove_all(folder_);
-  }
-  ~SupervisorTest() override { std::filesystem::remove_all(folder_); }
-
   int run(ScriptedJob& job, std::optional<int> restarts = {}) {
-    IncidentLog log(folder_);
+    IncidentLog log(run_);
     Supervisor supervisor(job, log, restarts, [&](const std::string& line) { said_ += line + "\n"; });
     return supervisor.run();
   }
-  std::vector<Incident> incidents() const { return read_incidents(folder_); }
+  std::vector<Incident> incidents() const { return read_incidents(run_); }
 
-  std::filesystem::path folder_;
+  const std::filesystem::path run_ = folder_ / "run";
   std::string said_;
 };
 
@@ -156,7 +150,7 @@ TEST_F(SupervisorTest, ACompleteRunIsNotStartedAgain) {
   EXPECT_EQ(run(job), 0);
   EXPECT_EQ(job.starts, 1);
   EXPECT_THAT(incidents(), IsEmpty());
-  EXPECT_FALSE(std::filesystem::exists(folder_));
+  EXPECT_FALSE(std::filesystem::exists(run_));
 }
 
 TEST_F(SupervisorTest, AKilledJobGoesOnAndTheIncidentSaysWhatItCost) {
@@ -284,7 +278,7 @@ TEST_F(SupervisorTest, AFolderThatIsGoneIsNamedAndNotMadeAgain) {
   EXPECT_EQ(job.starts, 1);
   EXPECT_THAT(said_, HasSubstr("the run's folder was removed or renamed"));
   EXPECT_THAT(said_, testing::Not(HasSubstr("no sign of life")));
-  EXPECT_FALSE(std::filesystem::exists(folder_));
+  EXPECT_FALSE(std::filesystem::exists(run_));
 }
 
 TEST_F(SupervisorTest, ASecondSignalKillsTheJob) {
@@ -366,7 +360,7 @@ TEST_F(SupervisorTest, NoMoreRestartsThanTheUserAllows) {
 TEST_F(SupervisorTest, AnErrorOfTheFirstStartLeavesNothing) {
   ScriptedJob job({{.first_sign_s = kNever, .ends_s = 0.2, .end = failed(IncidentKind::kError, "", 2)}});
   EXPECT_EQ(run(job), 2);
-  EXPECT_FALSE(std::filesystem::exists(folder_));
+  EXPECT_FALSE(std::filesystem::exists(run_));
   EXPECT_EQ(said_, "");
 }
 
@@ -379,7 +373,7 @@ TEST_F(SupervisorTest, AUsageErrorOfALaterStartIsNotTriedAgain) {
 }
 
 TEST_F(SupervisorTest, AnIncidentThatCannotBeWrittenDoesNotEndTheRun) {
-  write_file(folder_, "a file where the folder should be");
+  write_file(run_, "a file where the folder should be");
   ScriptedJob job({killed_after(2, 0, 10), {.first_step = 10, .ends_s = 2}});
   EXPECT_EQ(run(job), 0);
   EXPECT_THAT(said_, HasSubstr("cannot"));

@@ -3,11 +3,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/memory/memory_check.h"
+#include "tests/reference/error_of.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 namespace {
@@ -17,17 +18,14 @@ using testing::HasSubstr;
 
 constexpr uint64_t kMega = 1 << 20;
 
-class MemoryLimitTest : public testing::Test {
+class MemoryLimitTest : public FolderTest {
  protected:
-  MemoryLimitTest()
-      : folder_(std::filesystem::temp_directory_path() / ("ingot_memory_limit_" + std::to_string(getpid()))) {
+  MemoryLimitTest() {
     files_ = {.meminfo = folder_ / "meminfo", .cgroup = folder_ / "self", .cgroup_root = folder_ / "cgroup"};
-    make_folders(folder_);
     write_file(files_.meminfo,
                "MemTotal:       16384000 kB\nMemFree:          102400 kB\nMemAvailable:    8192000 kB\n"
                "SwapFree:        1024000 kB\n");
   }
-  ~MemoryLimitTest() override { std::filesystem::remove_all(folder_); }
 
   void version2(const std::string& path, const std::string& limit, uint64_t used, uint64_t file_pages) {
     const std::filesystem::path at = files_.cgroup_root / path;
@@ -38,7 +36,6 @@ class MemoryLimitTest : public testing::Test {
                fmt::format("anon 7\ninactive_file {}\nactive_file {}\n", file_pages, file_pages));
   }
 
-  std::filesystem::path folder_;
   MemoryFiles files_;
 };
 
@@ -88,13 +85,9 @@ TEST_F(MemoryLimitTest, ReadsVersionOneToo) {
 
 TEST_F(MemoryLimitTest, WeightsThatExceedItAreRefused) {
   EXPECT_NO_THROW(require_memory(uint64_t{8192000} * 1024, "the weights of x", files_));
-  try {
-    require_memory(20'000 * kMega, "the weights of x", files_);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kMemory);
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("the weights of x take 21.0 GB"), HasSubstr("9.4 GB")));
-  }
+  EXPECT_THAT(
+      error_of([&] { require_memory(20'000 * kMega, "the weights of x", files_); }, ErrorKind::kMemory),
+      AllOf(HasSubstr("the weights of x take 21.0 GB"), HasSubstr("9.4 GB")));
 }
 
 }  // namespace

@@ -17,6 +17,8 @@
 #include "ingot/core/machine.h"
 #include "ingot/memory/memory_check.h"
 #include "ingot/parallel/parallelize.h"
+#include "tests/reference/error_of.h"
+#include "tests/reference/temporary_folder.h"
 #include "tests/train/small_training.h"
 
 namespace ingot {
@@ -39,16 +41,10 @@ MemoryLimits host_limit(uint64_t bytes) {
   return {.host = {.bytes = bytes, .source = "the test"}, .device = {}, .machine = "here", .device_name = {}};
 }
 
-// Returns the message of the kMemory error, or "" if there is none.
+// Returns the message of the kMemory error, or "no error".
 std::string memory_refusal(const RunConfig& config, uint64_t bytes) {
   const Mesh alone = Mesh::alone();
-  try {
-    check_memory(config, alone, host_limit(bytes));
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kMemory);
-    return error.what();
-  }
-  return {};
+  return error_of([&] { check_memory(config, alone, host_limit(bytes)); }, ErrorKind::kMemory);
 }
 
 TEST(MemoryPlan, EqualsEveryArenaToTheByte) {
@@ -241,12 +237,8 @@ TEST(MemoryCheck, ComparesTheFreeMemoryOfADevice) {
   MemoryLimits limits = host_limit(uint64_t{1} << 50);
   limits.device = {.bytes = uint64_t{1} << 30, .source = "the device's free memory"};
   const Mesh alone = Mesh::alone();
-  try {
-    check_memory(config, alone, limits);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("of the device's memory"), HasSubstr("1.1 GB are available")));
-  }
+  EXPECT_THAT(error_of([&] { check_memory(config, alone, limits); }),
+              AllOf(HasSubstr("of the device's memory"), HasSubstr("1.1 GB are available")));
 }
 
 struct Measured {
@@ -257,9 +249,8 @@ struct Measured {
 
 // Runs the program for two steps.
 Measured measure_peak(const std::string& preset_name, std::vector<std::string> assignments) {
-  const auto folder = std::filesystem::temp_directory_path() / fmt::format("ingot_memory_plan_{}", getpid());
-  std::filesystem::remove_all(folder);
-  make_folders(folder);
+  const TemporaryFolder temporary;
+  const std::filesystem::path folder = temporary.path();
   std::string text;
   for (int i = 0; i < 20'000; ++i) text += fmt::format("line {} of a text that is read\n", i);
   write_file(folder / "text.txt", text);
@@ -283,7 +274,6 @@ Measured measure_peak(const std::string& preset_name, std::vector<std::string> a
   const double planned = static_cast<double>(plan.host_bytes());
   const auto program = std::ranges::find(plan.items, "program", &MemoryItem::name);
   fmt::print("{}: planned {:.1f} MB, peak {:.1f} MB\n", preset_name, planned * 1e-6, peak * 1e-6);
-  std::filesystem::remove_all(folder);
   return {peak, planned, planned - static_cast<double>(program->bytes)};
 }
 

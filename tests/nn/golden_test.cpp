@@ -27,15 +27,14 @@ Enum pick(const std::string& text, std::initializer_list<std::pair<const char*, 
 }
 
 ModelConfig model_config(const Json& j) {
-  ModelConfig c;
-  c.layers = j["layers"];
-  c.heads = j["heads"];
-  c.kv_heads = j["kv_heads"];
-  c.head_dim = j["head_dim"];
-  c.width = j["width"];
-  c.ffn = j["ffn"];
-  c.context = j["context"];
-  c.vocab = j["vocab"];
+  ModelConfig c = {.layers = j["layers"],
+                   .heads = j["heads"],
+                   .kv_heads = j["kv_heads"],
+                   .head_dim = j["head_dim"],
+                   .width = j["width"],
+                   .ffn = j["ffn"],
+                   .context = j["context"],
+                   .vocab = j["vocab"]};
   c.norm = pick<NormKind>(j["norm"], {{"layer_norm", NormKind::kLayerNorm},
                                       {"rms_norm", NormKind::kRmsNorm},
                                       {"rms_norm_weightless", NormKind::kRmsNormWeightless}});

@@ -16,17 +16,16 @@ struct Case {
 };
 
 ModelConfig base() {
-  ModelConfig c;
-  c.layers = 2;
-  c.heads = 4;
-  c.width = 24;
-  c.head_dim = 6;
-  c.ffn = 40;
-  c.context = 11;
-  c.vocab = 29;
-  c.vocab_multiple = 8;
-  c.init_std = 0.3;
-  c.projection_init = ProjectionInit::kNormal;
+  ModelConfig c = {.layers = 2,
+                   .heads = 4,
+                   .head_dim = 6,
+                   .width = 24,
+                   .ffn = 40,
+                   .context = 11,
+                   .vocab = 29,
+                   .vocab_multiple = 8,
+                   .projection_init = ProjectionInit::kNormal,
+                   .init_std = 0.3};
   return c;
 }
 

@@ -12,15 +12,14 @@ namespace ingot::test {
 namespace {
 
 ModelConfig tiny_model() {
-  ModelConfig c;
-  c.layers = 1;
-  c.heads = 2;
-  c.width = 32;
-  c.context = 16;
-  c.vocab = 61;
-  c.is_tied = false;
-  c.init_std = 0.3;
-  c.cap = {.kind = LogitCap::kSigmoid, .a = 30, .b = 0, .c = 7.5};
+  ModelConfig c = {.layers = 1,
+                   .heads = 2,
+                   .width = 32,
+                   .context = 16,
+                   .vocab = 61,
+                   .is_tied = false,
+                   .cap = {.kind = LogitCap::kSigmoid, .a = 30, .b = 0, .c = 7.5},
+                   .init_std = 0.3};
   return c;
 }
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "ingot/core/error.h"
 #include "ingot/nn/program/check.h"
 #include "tests/nn/small_model.h"
+#include "tests/reference/error_of.h"
 
 namespace ingot {
 namespace {
@@ -31,15 +31,12 @@ struct List {
     units = model.all_units();
   }
 
-  // Returns the error of the check; empty if it finds nothing.
+  // Returns the error of the check, or "no error".
   std::string error() const {
-    try {
+    return error_of([&] {
       check_placements(ops, values, params);
       check_gradients(ops, params, units);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "";
+    });
   }
   const std::string& name_of(ValueId id) const { return values[static_cast<size_t>(id)].name; }
   // The first operation of a kind of a block; block -1: outside blocks.
@@ -96,7 +93,7 @@ TEST(Placement, OfRightListsHasNoError) {
   for (const bool splits_tokens : {false, true})
     for (const ModelConfig& config :
          {llama(), gpt2(), with_gains(), table_alone(), test::whole_speedrun_style(llama())})
-      EXPECT_EQ(List(config, splits_tokens).error(), "");
+      EXPECT_EQ(List(config, splits_tokens).error(), "no error");
 }
 
 struct Mistake {

@@ -12,15 +12,14 @@ namespace ingot::test {
 
 // A LLaMA with grouped queries and dropout.
 inline ModelConfig small_llama(int64_t layers) {
-  ModelConfig c;
-  c.layers = layers;
-  c.heads = 4;
-  c.kv_heads = 2;
-  c.width = 32;
-  c.ffn = 64;
-  c.context = 16;
-  c.vocab = 61;
-  c.dropout = 0.1;
+  ModelConfig c = {.layers = layers,
+                   .heads = 4,
+                   .kv_heads = 2,
+                   .width = 32,
+                   .ffn = 64,
+                   .context = 16,
+                   .vocab = 61,
+                   .dropout = 0.1};
   return c;
 }
 

@@ -6,6 +6,7 @@
 #include "ingot/ops/elementwise/activation_rules.h"
 #include "ingot/ops/simd/vec_math.h"
 #include "tests/reference/activation.h"
+#include "tests/reference/error_of.h"
 
 namespace ingot::test {
 namespace {
@@ -227,19 +228,11 @@ INSTANTIATE_TEST_SUITE_P(Sizes, SwiGlu, ::testing::ValuesIn(swiglu_cases()), [](
 TEST(ActivationErrors, NameTheOperand) {
   Stream stream;
   Buffer x = zeros(DType::f32, {2, 8}), y = zeros(DType::f32, {2, 8}), bias = zeros(DType::f32, {7});
-  const auto message = [](auto&& call) -> std::string {
-    try {
-      call();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
-  };
-  EXPECT_EQ(message([&] { activation_forward(y, x, bias, Activation::kRelu2, stream); }),
+  EXPECT_EQ(error_of([&] { activation_forward(y, x, bias, Activation::kRelu2, stream); }),
             "activation: bias must be (8), got (7)");
-  EXPECT_EQ(message([&] { swiglu_forward(y, x, stream); }), "swiglu_forward: y must be (2, 4), got (2, 8)");
+  EXPECT_EQ(error_of([&] { swiglu_forward(y, x, stream); }), "swiglu_forward: y must be (2, 4), got (2, 8)");
   Buffer odd = zeros(DType::f32, {2, 7});
-  EXPECT_EQ(message([&] { swiglu_forward(y, odd, stream); }),
+  EXPECT_EQ(error_of([&] { swiglu_forward(y, odd, stream); }),
             "swiglu_forward: gate_up must be (N, 2F) and contiguous, got (2, 7)");
 }
 

@@ -8,6 +8,7 @@
 #include "ingot/core/parallel.h"
 #include "ingot/ops/attention/attention_softmax.h"
 #include "tests/reference/attention.h"
+#include "tests/reference/error_of.h"
 #include "tests/reference/head_tensor.h"
 
 namespace ingot::test {
@@ -193,21 +194,12 @@ TEST_P(Attention, IsBitwiseEqualForAnyNumberOfThreads) {
 std::vector<SizedCase> attention_cases() {
   std::vector<SizedCase> all;
   for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-    for (const AttentionShape& s : std::initializer_list<AttentionShape>{{2, 1, 1, 3, 3, 8},
-                                                                         {2, 31, 31, 2, 2, 33},
-                                                                         {1, 32, 32, 4, 1, 32},
-                                                                         {2, 33, 33, 4, 2, 64},
-                                                                         {1, 65, 65, 6, 2, 80},
-                                                                         {1, 257, 257, 2, 1, 64},
-                                                                         {1, 257, 257, 1, 1, 128},
-                                                                         {1, 200, 200, 2, 2, 1},
-                                                                         {2, 5, 70, 4, 2, 32},
-                                                                         {1, 150, 190, 6, 2, 64},
-                                                                         {1, 33, 100, 2, 2, 33},
-                                                                         {3, 1, 31, 4, 4, 80},
-                                                                         {1, 1, 257, 6, 2, 33},
-                                                                         {1, 1, 1300, 6, 2, 40}})
-      all.push_back({dtype, s});
+    const std::vector<AttentionShape> shapes = {
+        {2, 1, 1, 3, 3, 8},    {2, 31, 31, 2, 2, 33},   {1, 32, 32, 4, 1, 32},    {2, 33, 33, 4, 2, 64},
+        {1, 65, 65, 6, 2, 80}, {1, 257, 257, 2, 1, 64}, {1, 257, 257, 1, 1, 128}, {1, 200, 200, 2, 2, 1},
+        {2, 5, 70, 4, 2, 32},  {1, 150, 190, 6, 2, 64}, {1, 33, 100, 2, 2, 33},   {3, 1, 31, 4, 4, 80},
+        {1, 1, 257, 6, 2, 33}, {1, 1, 1300, 6, 2, 40}};
+    for (const AttentionShape& s : shapes) all.push_back({dtype, s});
     all.push_back({dtype, {1, 33, 20, 2, 1, 32}, false});
     all.push_back({dtype, {1, 65, 200, 2, 2, 16}, false});
     all.push_back({dtype, {1, 1, 40, 2, 2, 16}, false});
@@ -449,24 +441,15 @@ TEST(AttentionNumerics, ExpOfNegativeIsWithinTwoUlp) {
   EXPECT_TRUE(std::isnan(tile::exp_of_negative(vec::splat(std::nanf("")))[0]));
 }
 
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
 TEST(AttentionErrors, NameTheOperand) {
   Problem p({DType::f32, {1, 4, 4, 3, 3, 8}});
   EXPECT_EQ(
-      message_of([&] {
+      error_of([&] {
         attention_forward({.out = p.out, .lse = p.lse, .q = p.q(), .k = p.heads(p.packed, 3, 2), .v = p.v()},
                           p.config, {}, p.stream);
       }),
       "attention_forward: v must be f32 (1, 4, 2, 8) with the last dim contiguous, got f32 (1, 4, 3, 8)");
-  EXPECT_EQ(message_of([&] {
+  EXPECT_EQ(error_of([&] {
               attention_forward({.out = p.out,
                                  .lse = p.lse,
                                  .q = p.q(),
@@ -476,10 +459,10 @@ TEST(AttentionErrors, NameTheOperand) {
             }),
             "attention_forward: heads must be a multiple of kv heads, got 3 and 2");
   Buffer scratch(DType::f32, {attention_forward_scratch(p.s) - 1});
-  EXPECT_THAT(message_of([&] { attention_forward(p.operands(), p.config, scratch, p.stream); }),
+  EXPECT_THAT(error_of([&] { attention_forward(p.operands(), p.config, scratch, p.stream); }),
               ::testing::HasSubstr("attention_forward: scratch must be f32 of at least"));
   std::vector<int32_t> starts = {0, 0, 3, 0};
-  EXPECT_EQ(message_of([&] {
+  EXPECT_EQ(error_of([&] {
               attention_forward({.out = p.out,
                                  .lse = p.lse,
                                  .q = p.q(),
@@ -490,16 +473,15 @@ TEST(AttentionErrors, NameTheOperand) {
             }),
             "attention_forward: doc_start[0][2] must be in [0, 2], got 3");
   p.config.dropout = dropout_of(1);
-  EXPECT_EQ(message_of([&] { p.forward(); }), "attention_forward: dropout's p must be in [0, 1), got 1");
+  EXPECT_EQ(error_of([&] { p.forward(); }), "attention_forward: dropout's p must be in [0, 1), got 1");
   p.config.dropout = dropout_of(0.5f);
   p.config.dropout.key.purpose = Purpose::kInit;
-  EXPECT_EQ(message_of([&] { p.backward(); }),
+  EXPECT_EQ(error_of([&] { p.backward(); }),
             "attention_backward: dropout's key must have the purpose kDropout");
   Problem decoding({DType::f32, {1, 1, 4, 3, 3, 8}, true, {}, 1, 0.5f});
-  EXPECT_EQ(message_of([&] { decoding.forward(); }), "attention_forward: no dropout where T = 1 and S = 4");
+  EXPECT_EQ(error_of([&] { decoding.forward(); }), "attention_forward: no dropout where T = 1 and S = 4");
   Problem longer({DType::f32, {1, 5, 4, 3, 3, 8}});
-  EXPECT_EQ(message_of([&] { longer.forward(); }),
-            "attention_forward: causal wants S >= T, got S = 4, T = 5");
+  EXPECT_EQ(error_of([&] { longer.forward(); }), "attention_forward: causal wants S >= T, got S = 4, T = 5");
 }
 
 }  // namespace

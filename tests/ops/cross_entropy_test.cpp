@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/reference/cross_entropy.h"
+#include "tests/reference/error_of.h"
 
 namespace ingot::test {
 namespace {
@@ -162,12 +163,7 @@ class CrossEntropyOnce : public ::testing::Test {
   Tensor is_correct{correct.data(), DType::u8, {kN}};
 
   std::string error_message() {
-    try {
-      cross_entropy(losses, {}, {}, logits, targets, config, stream);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
+    return error_of([&] { cross_entropy(losses, {}, {}, logits, targets, config, stream); });
   }
 };
 

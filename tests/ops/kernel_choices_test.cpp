@@ -3,27 +3,22 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
 #include "ingot/core/file.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 namespace {
 
 using ::testing::Optional;
 
-class KernelChoicesTest : public ::testing::Test {
+class KernelChoicesTest : public FolderTest {
  protected:
-  KernelChoicesTest() { std::filesystem::remove_all(folder); }
-  ~KernelChoicesTest() override { std::filesystem::remove_all(folder); }
-
-  std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / ("ingot_choices_" + std::to_string(::getpid()));
-  std::filesystem::path file = folder / "ingot" / "products";
+  std::filesystem::path file = folder_ / "ingot" / "products";
 };
 
 TEST_F(KernelChoicesTest, OutliveTheProcess) {

@@ -4,8 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
-
+#include "tests/reference/error_of.h"
 #include "tests/reference/kv_cache.h"
 
 namespace ingot::test {
@@ -44,23 +43,9 @@ TEST_P(Decode, EqualsTheReference) {
   expect_close(run(p, cache), want, p.tolerance(), "out");
 }
 
-// The bits of a token's result depend on no other token of the call.
 TEST_P(Decode, TokensDoNotDependOnEachOther) {
-  DecodeProblem all(GetParam());
-  const KvCache cache{all.k, all.v};
-  const Buffer together = run(all, cache);
-  const size_t row_bytes = together.tensor().bytes() / static_cast<size_t>(all.N);
-  for (int64_t n = 0; n < all.N; ++n) {
-    DecodeProblem alone(GetParam());
-    std::ranges::fill(alone.c.places, -1);
-    alone.c.places[static_cast<size_t>(n)] = all.c.places[static_cast<size_t>(n)];
-    alone.longest = std::max<int64_t>(1, all.c.places[static_cast<size_t>(n)] % all.c.positions + 1);
-    const Buffer got = run(alone, cache);
-    const auto at = [&](const Buffer& b) {
-      return static_cast<const char*>(b.tensor().data) + static_cast<size_t>(n) * row_bytes;
-    };
-    EXPECT_EQ(std::memcmp(at(got), at(together), row_bytes), 0) << n;
-  }
+  const DecodeProblem all(GetParam());
+  expect_independent_tokens(GetParam(), [&](DecodeProblem& p) { return run(p, {all.k, all.v}); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Decode, ::testing::ValuesIn(decode_cases()), decode_case_name);
@@ -70,12 +55,8 @@ TEST(KvCacheChecks, NameWhatIsWrong) {
   const KvCache cache{p.k, p.v};
   Stream stream;
   const auto message = [&](std::vector<int32_t> places) -> std::string {
-    try {
-      append_to_cache(cache, p.keys(p.rows), p.values(p.rows), as_tensor(places), stream);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
+    return error_of(
+        [&] { append_to_cache(cache, p.keys(p.rows), p.values(p.rows), as_tensor(places), stream); });
   };
   EXPECT_THAT(message({1, 2, 120}),
               ::testing::HasSubstr("place 120 of token 2 is outside of a cache of 120"));

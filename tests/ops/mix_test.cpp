@@ -4,6 +4,7 @@
 
 #include "ingot/core/parallel.h"
 #include "ingot/ops/row_sum.h"
+#include "tests/reference/error_of.h"
 #include "tests/reference/numeric.h"
 
 namespace ingot::test {
@@ -94,14 +95,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Mix,
 TEST(MixChecks, NameTheOperandThatIsWrong) {
   Stream stream;
   Buffer x(DType::f32, {4, 8}), z(DType::f32, {4, 7}), two(DType::f32, {2});
-  const auto error = [&](const MixTerms& terms) {
-    try {
-      mix_forward(x, terms, stream);
-    } catch (const Error& e) {
-      return std::string(e.what());
-    }
-    return std::string("accepted");
-  };
+  const auto error = [&](const MixTerms& terms) { return error_of([&] { mix_forward(x, terms, stream); }); };
   EXPECT_NE(error({.x = x, .z = z, .a = {}, .b = {}}).find("mix_forward: z"), std::string::npos);
   EXPECT_NE(error({.x = x, .z = x, .a = two, .b = {}}).find("mix_forward: a"), std::string::npos);
 }

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "tests/reference/error_of.h"
 #include "tests/reference/head_tensor.h"
 #include "tests/reference/rope.h"
 
@@ -131,12 +132,7 @@ TEST(RopeErrors, NameWhatDoesNotFit) {
   Stream stream;
   Buffer x = random_tensor(DType::f32, {1, 4, 2, 8}, 1), table(DType::f32, {6, 8}), wide(DType::f32, {6, 10});
   const auto message_of = [&](const Tensor& t, int64_t offset) -> std::string {
-    try {
-      rope_forward(x, t, offset, stream);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "accepted";
+    return error_of([&] { rope_forward(x, t, offset, stream); });
   };
   EXPECT_EQ(message_of(table, 3), "rope_forward: positions 3 to 6 do not fit a table of 6");
   EXPECT_EQ(message_of(wide, 0), "rope_forward: rotated dims must be even and at most D = 8, got 10");

@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "ingot/core/error.h"
 #include "tests/optim/optimizer_fixture.h"
+#include "tests/reference/error_of.h"
 
 namespace ingot::test {
 namespace {
@@ -84,14 +84,7 @@ TEST(Adan, KeepsFourNumbersPerElement) {
 }
 
 TEST(Adan, RefusesOptionsOfOtherRules) {
-  const auto refusal = [](const OptimizerConfig& config) {
-    try {
-      config.validate();
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string();
-  };
+  const auto refusal = [](const OptimizerConfig& config) { return error_of([&] { config.validate(); }); };
   EXPECT_EQ(refusal({.rule = {.kind = "adan", .options = {{&Adan::Options::beta3, 1.0}}}}),
             "optimizer.beta3 must lie in [0, 1), got 1");
   EXPECT_EQ(refusal({.groups = {{.match = {"*"}, .rule = {.options = {{&Adan::Options::beta3, 0.9}}}}}}),

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ingot/core/error.h"
+#include "tests/reference/error_of.h"
 
 namespace ingot {
 namespace {
@@ -90,16 +90,8 @@ TEST(LossScaler, ContinuesFromItsSavedState) {
 }
 
 TEST(LossScaler, RefusesInvalidOptions) {
-  const auto refusal = [](const LossScalerConfig& config) {
-    try {
-      config.validate();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-      return std::string(error.what());
-    }
-    return std::string();
-  };
-  EXPECT_EQ(refusal({}), "");
+  const auto refusal = [](const LossScalerConfig& config) { return usage_error([&] { config.validate(); }); };
+  EXPECT_EQ(refusal({}), "no error");
   EXPECT_THAT(refusal({.constant = 0}), ::testing::HasSubstr("precision.loss_scale must be above 0"));
   EXPECT_THAT(refusal({.init = 1e39}), ::testing::HasSubstr("precision.loss_scale_init must be above 0"));
   EXPECT_THAT(refusal({.init = 2, .min = 4}),

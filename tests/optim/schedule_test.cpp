@@ -11,6 +11,7 @@
 #include <string>
 
 #include "ingot/core/error.h"
+#include "tests/reference/error_of.h"
 
 namespace ingot {
 namespace {
@@ -342,13 +343,10 @@ TEST(Schedule, DecayEndsAtTheSameStepInEitherUnit) {
 
 TEST(Schedule, RefusesPhasesThatDoNotFit) {
   const auto is_refused = [](const ScheduleConfig& c) {
-    try {
-      c.validate();
-      Schedule(c, steps(100), kNoRamp);
-      return false;
-    } catch (const Error& error) {
-      return error.kind() == ErrorKind::kUsage;
-    }
+    return usage_error([&] {
+             c.validate();
+             Schedule(c, steps(100), kNoRamp);
+           }) != "no error";
   };
   EXPECT_FALSE(is_refused({}));
   EXPECT_TRUE(is_refused(shape(ScheduleKind::kCosine, 0.1, -1)));

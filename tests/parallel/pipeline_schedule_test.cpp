@@ -8,6 +8,7 @@
 
 #include "ingot/core/error.h"
 #include "ingot/core/philox.h"
+#include "tests/reference/error_of.h"
 #include "tests/reference/pipeline_simulation.h"
 
 namespace ingot {
@@ -108,12 +109,7 @@ TEST(PipelineSimulation, CountsMessagesAndUnequalStages) {
 }
 
 std::string failure(const PipelineShape& shape, const Lists& lists) {
-  try {
-    simulate_pipeline(shape, lists, equal_costs(shape, 1, 2));
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+  return error_of([&] { simulate_pipeline(shape, lists, equal_costs(shape, 1, 2)); });
 }
 
 // The simulation detects each kind of broken list and names it.
@@ -164,16 +160,10 @@ TEST(PipelineSimulation, FindsBrokenLists) {
 
 TEST(PipelineShape, AShapeThatDoesNotFitIsRefused) {
   const auto refusal = [](const PipelineShape& shape) -> std::string {
-    try {
-      shape.validate();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-      return error.what();
-    }
-    return "accepted";
+    return usage_error([&] { shape.validate(); });
   };
   const PipelineKind interleaved = PipelineKind::kInterleaved;
-  EXPECT_EQ(refusal({.ranks = 4, .micros = 3}), "accepted");
+  EXPECT_EQ(refusal({.ranks = 4, .micros = 3}), "no error");
   EXPECT_THAT(refusal({.kind = interleaved, .ranks = 4, .chunks = 2, .micros = 6}),
               ::testing::HasSubstr("train.grad_accum must be a multiple of parallel.pp = 4"));
   EXPECT_THAT(refusal({.kind = interleaved, .ranks = 4, .chunks = 2, .micros = 6}),

@@ -3,9 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "ingot/config/config_toml.h"
 #include "ingot/core/error.h"
 #include "ingot/parallel/parallelize.h"
+#include "tests/config/built_config.h"
+#include "tests/reference/error_of.h"
 
 namespace ingot {
 namespace {
@@ -98,20 +99,15 @@ TEST(CheckLayout, ChecksThePipelineToo) {
   const auto refusal = [](RunConfig config) -> std::string {
     config.model = six_layers(true);
     config.train.grad_accum = 6;
-    try {
-      check_layout(config, static_cast<int>(config.parallel.ranks()));
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "accepted";
+    return error_of([&] { check_layout(config, static_cast<int>(config.parallel.ranks())); });
   };
   RunConfig config;
   config.parallel = pipeline(2, 1);
-  EXPECT_EQ(refusal(config), "accepted");
+  EXPECT_EQ(refusal(config), "no error");
   config.parallel.chunks = 2;
   EXPECT_THAT(refusal(config), HasSubstr("parallel.chunks must be 1 unless parallel.schedule"));
   config.parallel.schedule = PipelineKind::kInterleaved;
-  EXPECT_EQ(refusal(config), "accepted");
+  EXPECT_EQ(refusal(config), "no error");
   config.parallel.dp = 2;  // each replica has three micro-batches
   EXPECT_THAT(refusal(config), HasSubstr("multiple of parallel.pp = 2"));
   config.parallel = pipeline(9, 1);
@@ -119,9 +115,7 @@ TEST(CheckLayout, ChecksThePipelineToo) {
 }
 
 TEST(CheckLayout, AcceptsTheDocumentedExample) {
-  ConfigBuilder builder;
-  builder.add_source(INGOT_SOURCE_DIR "/examples/gpt2-124m-3d.toml");
-  const RunConfig config = builder.build();
+  const RunConfig config = built_config(INGOT_SOURCE_DIR "/examples/gpt2-124m-3d.toml", {});
   EXPECT_EQ(config.parallel.to_string(), "dp=2 tp=2 pp=2 chunks=2");
   EXPECT_NO_THROW(check_layout(config, 8));
 }

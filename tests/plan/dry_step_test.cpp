@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
-#include "ingot/config/config_toml.h"
 #include "ingot/parallel/parallelize.h"
+#include "tests/config/built_config.h"
 
 namespace ingot {
 namespace {
@@ -20,13 +20,9 @@ struct Case {
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 RunConfig config_of(const Case& c) {
-  ConfigBuilder builder;
-  builder.add_source(c.preset);
-  for (const char* setting :
-       {"model.layers=2", "model.context=32", "train.batch_size=4", "train.grad_accum=4"})
-    builder.add_override(setting);
-  for (const std::string& setting : c.settings) builder.add_override(setting);
-  RunConfig config = builder.build();
+  RunConfig config = built_config(
+      c.preset, {"model.layers=2", "model.context=32", "train.batch_size=4", "train.grad_accum=4"},
+      c.settings);
   config.model.vocab = 96;
   return config;
 }

@@ -6,28 +6,18 @@
 
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <sstream>
 #include <string>
 
-#include "ingot/core/error.h"
+#include "tests/reference/error_of.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 namespace {
 
 using testing::HasSubstr;
 
-std::string usage_error(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-    return error.what();
-  }
-  return "";
-}
-
-std::string h100() {
+std::string h100_toml() {
   for (const HardwareFile& file : hardware_files())
     if (file.name == "h100-sxm") return std::string(file.toml);
   return "";
@@ -93,11 +83,11 @@ TEST(Hardware, AMemoryStandsForADeviceOfThatSize) {
 }
 
 TEST(Hardware, AFileOfAUserIsRead) {
-  const std::filesystem::path path =
-      std::filesystem::temp_directory_path() /
-      fmt::format("ingot_hardware_{}.toml", ::testing::UnitTest::GetInstance()->random_seed());
-  std::ofstream(path) << replaced(replaced(h100(), "link_bytes_per_s = 450e9", "link_bytes_per_s = 123e9"),
-                                  "name = \"h100-sxm\"", "name = \"mine\"");
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "mine.toml";
+  std::ofstream(path) << replaced(
+      replaced(h100_toml(), "link_bytes_per_s = 450e9", "link_bytes_per_s = 123e9"), "name = \"h100-sxm\"",
+      "name = \"mine\"");
   const Hardware hardware = find_hardware(path.string());
   std::filesystem::remove(path);
   EXPECT_EQ(hardware.name, "mine");
@@ -107,7 +97,7 @@ TEST(Hardware, AFileOfAUserIsRead) {
 
 TEST(Hardware, MistakesNameFileLineKeyAndTheFix) {
   const auto error = [](const std::string& from, const std::string& to) {
-    return usage_error([&] { parse_hardware(replaced(h100(), from, to), "my.toml"); });
+    return usage_error([&] { parse_hardware(replaced(h100_toml(), from, to), "my.toml"); });
   };
   EXPECT_THAT(error("link_bytes_per_s = 450e9", "link_byte_per_s = 450e9"),
               HasSubstr("node.link_byte_per_s: unknown key; did you mean node.link_bytes_per_s?"));

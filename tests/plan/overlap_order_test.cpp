@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "ingot/config/config_toml.h"
 #include "ingot/parallel/parallelize.h"
 #include "ingot/plan/dry_step.h"
+#include "tests/config/built_config.h"
 
 namespace ingot {
 namespace {
@@ -21,14 +21,9 @@ constexpr int kLayers = 4;
 class Step {
  public:
   explicit Step(const std::string& layout) {
-    ConfigBuilder builder;
-    builder.add_source("tiny-llama");
-    for (const std::string& setting :
-         {std::string("model.layers=") + std::to_string(kLayers), std::string("model.context=32"),
-          std::string("model.width=256"), std::string("train.batch_size=4"),
-          std::string("train.grad_accum=4"), std::string("parallel.bucket_mb=1"), layout})
-      builder.add_override(setting);
-    RunConfig config = builder.build();
+    RunConfig config = built_config(
+        "tiny-llama", {"model.layers=" + std::to_string(kLayers), "model.context=32", "model.width=256",
+                       "train.batch_size=4", "train.grad_accum=4", "parallel.bucket_mb=1", layout});
     config.model.vocab = 96;
     const StepRecord record = record_step(config, mesh_shape(config.parallel), 0);
     std::map<uint32_t, std::string> names;

@@ -8,6 +8,7 @@
 
 #include "ingot/core/error.h"
 #include "tests/plan/jobs.h"
+#include "tests/reference/error_of.h"
 
 namespace ingot {
 namespace {
@@ -26,13 +27,7 @@ const KindOutcome& kind_of(const ScheduleOutcome& outcome, Operation kind) {
 }
 
 std::string internal_error(const RankPrograms& job) {
-  try {
-    simulate_schedule(job, plain_hardware());
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kInternal);
-    return error.what();
-  }
-  return "";
+  return error_of([&] { simulate_schedule(job, plain_hardware()); }, ErrorKind::kInternal);
 }
 
 // Two ranks start an all_gather that takes 6 s (half of its output over the link), compute, and wait.
@@ -183,7 +178,7 @@ TEST(ScheduleSimulation, DifferentOperationsOfAGroupAreNamed) {
     other.run(kind, 0, bytes, "other", peer);
     return internal_error(world_job({one.take(), other.take()}));
   };
-  EXPECT_EQ(error(Operation::kBroadcast, 8, 0), "");
+  EXPECT_EQ(error(Operation::kBroadcast, 8, 0), "no error");
   EXPECT_THAT(error(Operation::kAllReduce, 8, 0),
               HasSubstr("rank 0 starts broadcast 'text' of 8 bytes, rank 1 starts "
                         "all_reduce 'other' of 8 bytes"));
@@ -195,7 +190,7 @@ TEST(ScheduleSimulation, InvalidProgramsAreRefused) {
   const auto error = [](const ProgramOp& op) {
     return internal_error(world_job({std::make_shared<const RankProgram>(RankProgram{{"x"}, {op}})}));
   };
-  EXPECT_EQ(error({.seconds = 1}), "");
+  EXPECT_EQ(error({.seconds = 1}), "no error");
   EXPECT_THAT(error({.name = 1}), HasSubstr("rank 0: name 1 of 1"));
   EXPECT_THAT(error({.seconds = -1}), HasSubstr("'x' takes -1 s"));
   EXPECT_THAT(error({.kind = ProgramOp::Kind::kWait}), HasSubstr("waits for ticket 0 before its start"));

@@ -9,13 +9,7 @@ namespace {
 using SchedulePlot = TrainingTest;
 
 TEST_F(SchedulePlot, IsTheScheduleThatRuns) {
-  RunConfig c = config(DType::f32);
-  c.train.steps = 40;
-  c.train.grad_accum = 3;
-  c.train.batch_ramp = {{.micro_batches = 1, .until_tokens = 500},
-                        {.micro_batches = 2, .until_tokens = 2000}};
-  c.checkpoint.every = 0;
-  c.eval.every = 0;
+  const RunConfig c = ramped();
   train(c, folder / "run");
   const std::vector<MetricsRow> rows = steps_of(folder / "run");
   const std::vector<SchedulePoint> points = schedule_points(c, 1000);

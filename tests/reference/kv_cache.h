@@ -1,6 +1,8 @@
 // A small cache of keys and values with tokens to append and to compute, and the fp64 results.
 #pragma once
 
+#include <cstring>
+
 #include "tests/reference/attention.h"
 #include "tests/reference/head_tensor.h"
 
@@ -102,5 +104,25 @@ struct DecodeProblem {
   float scale = 1 / std::sqrt(static_cast<float>(c.D));
   Buffer rows, k, v;
 };
+
+// Expects that the bits of a token's result depend on no other token of the call. `run` computes a
+// problem's out (1, N, H, D).
+template <typename Run>
+void expect_independent_tokens(const DecodeCase& c, const Run& run) {
+  DecodeProblem all(c);
+  const Buffer together = run(all);
+  const size_t row_bytes = together.tensor().bytes() / static_cast<size_t>(all.N);
+  for (size_t n = 0; n < c.places.size(); ++n) {
+    DecodeProblem alone(c);
+    std::ranges::fill(alone.c.places, -1);
+    alone.c.places[n] = c.places[n];
+    alone.longest = std::max<int64_t>(1, c.places[n] % c.positions + 1);
+    const Buffer got = run(alone);
+    const auto at = [&](const Buffer& b) {
+      return static_cast<const char*>(b.tensor().data) + n * row_bytes;
+    };
+    EXPECT_EQ(std::memcmp(at(got), at(together), row_bytes), 0) << n;
+  }
+}
 
 }  // namespace ingot::test

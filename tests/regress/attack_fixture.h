@@ -6,7 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <string>
@@ -16,20 +15,8 @@
 
 namespace ingot {
 
-class AttackTest : public testing::Test {
+class AttackTest : public ScriptTest {
  protected:
-  AttackTest()
-      : folder_(std::filesystem::temp_directory_path() / ("ingot_attack_" + std::to_string(getpid()))) {
-    std::filesystem::remove_all(folder_);
-    make_folders(folder_);
-  }
-  ~AttackTest() override { std::filesystem::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-
-  // Runs a script in the folder; $ingot in it is the program.
-  Outcome bash(const std::string& script) const { return run_script(folder_, script); }
-
   // Writes text.txt and returns the arguments of a run of a few steps on it.
   std::string train(const std::string& out, const std::string& more = "") const {
     std::string text;
@@ -51,8 +38,6 @@ class AttackTest : public testing::Test {
   std::filesystem::path checkpoint(int64_t step) const {
     return folder_ / "run/checkpoints" / fmt::format("step-{:09}", step);
   }
-
-  std::filesystem::path folder_;
 };
 
 inline mode_t attack_file_type(const std::filesystem::path& path) {

@@ -19,7 +19,7 @@ TEST_F(BestWhileSaving, IsTheLowest) {
   write_file(path("text.txt"), low);
   write_file(path("other.txt"), other);
   // The loss on letters that are not trained on falls, and then rises. A step takes less than a checkpoint.
-  const Ended ended = run(small_run(
+  const Outcome ended = run(small_run(
       "run", {"train.steps=60", "eval.every=1", "eval.max_tokens=256", "checkpoint.best=true",
               "checkpoint.keep=100", "optimizer.lr=3e-3", "data.val=[\"" + path("other.txt") + "\"]"}));
   ASSERT_EQ(ended.exit_code, 0) << ended.output;

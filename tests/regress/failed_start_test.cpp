@@ -4,7 +4,6 @@
 // leaves nothing behind that prevents the next start.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <string>
@@ -21,21 +20,8 @@ namespace {
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-class FailedStart : public testing::Test {
+class FailedStart : public ScriptTest {
  protected:
-  FailedStart() : folder_(fs::temp_directory_path() / ("ingot_failed_start_" + std::to_string(getpid()))) {
-    fs::remove_all(folder_);
-    make_folders(folder_);
-  }
-  ~FailedStart() override { fs::remove_all(folder_); }
-
-  // Runs `ingot ARGUMENTS` in the folder and returns its exit code; its output goes to `said_`.
-  int ingot_in_folder(const std::string& arguments) {
-    const Outcome outcome = run_script(folder_, "$ingot " + arguments);
-    said_ = outcome.output;
-    return outcome.exit_code;
-  }
-
   // Creates the files that a start leaves if it is killed before its first step.
   fs::path killed_start(const std::string& name) const {
     RunFolder run(folder_ / name, false);
@@ -48,22 +34,19 @@ class FailedStart : public testing::Test {
     write_file(run.tensorboard() / "events.out.tfevents.1.host.2.3", "header");
     return run.path();
   }
-
-  fs::path folder_;
-  std::string said_;
 };
 
 TEST_F(FailedStart, LeavesNoFolderBehind) {
-  EXPECT_EQ(ingot_in_folder("train tiny-llama --data missing.txt"), 3) << said_;
+  EXPECT_EQ(ingot("train tiny-llama --data missing.txt"), 3) << said_;
   EXPECT_THAT(said_, HasSubstr("missing.txt"));
   EXPECT_TRUE(fs::is_empty(folder_));
-  EXPECT_EQ(ingot_in_folder("train tiny-llama --data missing.txt --out deep/run"), 3) << said_;
+  EXPECT_EQ(ingot("train tiny-llama --data missing.txt --out deep/run"), 3) << said_;
   EXPECT_TRUE(fs::is_empty(folder_));
 }
 
 TEST_F(FailedStart, KeepsAFolderThatWasThereBefore) {
   make_folders(folder_ / "mine");
-  EXPECT_EQ(ingot_in_folder("train tiny-llama --data missing.txt --out mine"), 3) << said_;
+  EXPECT_EQ(ingot("train tiny-llama --data missing.txt --out mine"), 3) << said_;
   EXPECT_TRUE(fs::exists(folder_ / "mine"));
   EXPECT_TRUE(fs::is_empty(folder_ / "mine"));
 }
@@ -87,7 +70,7 @@ TEST_F(FailedStart, LeftoversOfAKilledStartGiveWayToTheNext) {
 TEST_F(FailedStart, AKilledStartCannotBeResumedAndTheErrorSaysSo) {
   killed_start("run");
   write_file(folder_ / "text.txt", std::string(5000, 'a') + std::string(5000, 'b'));
-  EXPECT_EQ(ingot_in_folder("train --resume --out run --data text.txt"), 2) << said_;
+  EXPECT_EQ(ingot("train --resume --out run --data text.txt"), 2) << said_;
   EXPECT_THAT(said_, HasSubstr("the run ended before its first step: start it again without --resume"));
 }
 

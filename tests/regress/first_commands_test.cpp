@@ -5,7 +5,6 @@
 // fail with a clear error.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <string>
@@ -20,28 +19,13 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class FirstCommands : public testing::Test {
+class FirstCommands : public ScriptTest {
  protected:
-  FirstCommands()
-      : folder_(std::filesystem::temp_directory_path() /
-                ("ingot_first_commands_" + std::to_string(getpid()))) {
-    std::filesystem::remove_all(folder_);
-    make_folders(folder_);
+  FirstCommands() {
     std::string text;
     for (int i = 0; text.size() < 60'000; ++i) text += "line " + std::to_string(i * i) + " of a text\n";
     write_file(folder_ / "t.txt", text);
   }
-  ~FirstCommands() override { std::filesystem::remove_all(folder_); }
-
-  // Runs `ingot ARGUMENTS` in the folder and returns the exit code; the output goes to said_.
-  int run_first(const std::string& arguments) {
-    const Outcome outcome = run_script(folder_, "$ingot " + arguments);
-    said_ = outcome.output;
-    return outcome.exit_code;
-  }
-
-  std::filesystem::path folder_;
-  std::string said_;
 };
 
 TEST_F(FirstCommands, MisspeltCommandsAndOptionsNameTheNearest) {
@@ -64,7 +48,7 @@ TEST_F(FirstCommands, MisspeltCommandsAndOptionsNameTheNearest) {
       {"doctor --quick", "unknown option; the options are"},
   };
   for (const auto& [arguments, message] : cases) {
-    EXPECT_EQ(run_first(arguments), 2) << arguments << "\n" << said_;
+    EXPECT_EQ(ingot(arguments), 2) << arguments << "\n" << said_;
     EXPECT_THAT(said_, HasSubstr(message)) << arguments;
   }
 }
@@ -87,95 +71,95 @@ TEST_F(FirstCommands, WordsThatCannotBeMeantAreNamedWithTheFix) {
       {"train tiny-llama --early-stopping", "did you mean --set eval.patience=VALUE?"},
   };
   for (const auto& [arguments, message] : cases) {
-    EXPECT_EQ(run_first(arguments), 2) << arguments << "\n" << said_;
+    EXPECT_EQ(ingot(arguments), 2) << arguments << "\n" << said_;
     EXPECT_THAT(said_, AllOf(HasSubstr(message), Not(HasSubstr("ingot: ingot")))) << arguments;
   }
-  EXPECT_EQ(run_first("train tiny-llama --data https://a.b/c.txt"), 3) << said_;
+  EXPECT_EQ(ingot("train tiny-llama --data https://a.b/c.txt"), 3) << said_;
   EXPECT_THAT(said_, HasSubstr("Ingot downloads nothing"));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "runs"));
-  EXPECT_EQ(run_first("train tiny-llama --set 'train.steps = 123' --print-config"), 0) << said_;
+  EXPECT_EQ(ingot("train tiny-llama --set 'train.steps = 123' --print-config"), 0) << said_;
   EXPECT_THAT(said_, HasSubstr("\nsteps = 123 "));
-  EXPECT_EQ(run_first("plan tiny-llama --data t.txt --hardware a100-80g"), 0) << said_;
+  EXPECT_EQ(ingot("plan tiny-llama --data t.txt --hardware a100-80g"), 0) << said_;
 }
 
 TEST_F(FirstCommands, MuonByItsKeyIsAnsweredWithTheLinesToPaste) {
   const std::string run = "train tiny-llama --data t.txt --set train.steps=1 --set sample.count=0 --out ";
-  EXPECT_EQ(run_first(run + "a --set optimizer.kind=muon"), 2) << said_;
+  EXPECT_EQ(ingot(run + "a --set optimizer.kind=muon"), 2) << said_;
   const size_t begin = said_.find("  [[optimizer.group]]"), end = said_.find("or, on the command line: ");
   ASSERT_NE(begin, std::string::npos) << said_;
   ASSERT_NE(end, std::string::npos) << said_;
   write_file(folder_ / "own.toml", "preset = \"tiny-llama\"\n" + said_.substr(begin, end - begin));
-  EXPECT_EQ(run_first("train own.toml --print-config"), 0) << said_;
+  EXPECT_EQ(ingot("train own.toml --print-config"), 0) << said_;
   EXPECT_THAT(said_, HasSubstr("kind = \"muon\""));
-  EXPECT_EQ(run_first(run + "a --set optimizer.kind=muon"), 2);
+  EXPECT_EQ(ingot(run + "a --set optimizer.kind=muon"), 2);
   std::string setting = said_.substr(said_.find("--set 'optimizer.group"));
   setting = setting.substr(0, setting.find('\n'));
-  EXPECT_EQ(run_first(run + "b " + setting), 0) << said_;
+  EXPECT_EQ(ingot(run + "b " + setting), 0) << said_;
   EXPECT_THAT(said_, HasSubstr("muon for"));
 }
 
 TEST_F(FirstCommands, HelpIsACommand) {
-  EXPECT_EQ(run_first("help"), 0);
+  EXPECT_EQ(ingot("help"), 0);
   EXPECT_THAT(said_, AllOf(HasSubstr("tokenizer"), HasSubstr("ingot help COMMAND")));
-  EXPECT_EQ(run_first("help train"), 0);
+  EXPECT_EQ(ingot("help train"), 0);
   EXPECT_THAT(said_, HasSubstr("--resume"));
-  EXPECT_EQ(run_first("help tokenizer train"), 0);
+  EXPECT_EQ(ingot("help tokenizer train"), 0);
   EXPECT_THAT(said_, HasSubstr("--vocab-size"));
-  EXPECT_EQ(run_first("tokenizer help train"), 0);
+  EXPECT_EQ(ingot("tokenizer help train"), 0);
   EXPECT_THAT(said_, HasSubstr("--vocab-size"));
-  EXPECT_EQ(run_first("help trian"), 2);
+  EXPECT_EQ(ingot("help trian"), 2);
   EXPECT_THAT(said_, HasSubstr("did you mean train?"));
 }
 
 TEST_F(FirstCommands, APresetMayFollowTheData) {
-  EXPECT_EQ(run_first("train --data t.txt tiny-llama --print-config"), 0) << said_;
+  EXPECT_EQ(ingot("train --data t.txt tiny-llama --print-config"), 0) << said_;
   EXPECT_THAT(said_, AllOf(HasSubstr("preset = \"tiny-llama\""), HasSubstr("train = [\"t.txt\"]")));
   write_file(folder_ / "own.toml", "preset = \"tiny-gpt2\"\n");
-  EXPECT_EQ(run_first("train --data t.txt own.toml --print-config"), 0) << said_;
+  EXPECT_EQ(ingot("train --data t.txt own.toml --print-config"), 0) << said_;
   EXPECT_THAT(said_, HasSubstr("preset = \"tiny-gpt2\""));
-  EXPECT_EQ(run_first("train --data t.txt tiny-lama"), 2);
+  EXPECT_EQ(ingot("train --data t.txt tiny-lama"), 2);
   EXPECT_THAT(said_,
               AllOf(HasSubstr("did you mean tiny-llama?"), HasSubstr("ingot train PRESET --data PATH")));
   // Both files after --data count as texts.
-  EXPECT_EQ(run_first("train --data t.txt more.txt --print-config"), 0) << said_;
+  EXPECT_EQ(ingot("train --data t.txt more.txt --print-config"), 0) << said_;
   EXPECT_THAT(said_, HasSubstr("[\"t.txt\", \"more.txt\"]"));
 }
 
 TEST_F(FirstCommands, CountsMeanTheSameInEveryOption) {
-  EXPECT_EQ(run_first("tokenizer train --data t.txt --vocab-size 0.3k --out a.json"), 0) << said_;
+  EXPECT_EQ(ingot("tokenizer train --data t.txt --vocab-size 0.3k --out a.json"), 0) << said_;
   EXPECT_THAT(said_, HasSubstr("a.json: 300 tokens"));
-  EXPECT_EQ(run_first("tokenizer train --data t.txt --vocab-size 4q --out b.json"), 2) << said_;
+  EXPECT_EQ(ingot("tokenizer train --data t.txt --vocab-size 4q --out b.json"), 2) << said_;
   EXPECT_THAT(said_, HasSubstr("--vocab-size"));
-  EXPECT_EQ(run_first("train tiny-llama --data t.txt --set train.max_tokens=10B"), 2) << said_;
+  EXPECT_EQ(ingot("train tiny-llama --data t.txt --set train.max_tokens=10B"), 2) << said_;
   EXPECT_THAT(said_, HasSubstr("did you mean 10G?"));
-  EXPECT_EQ(run_first("generate nowhere --tokens 1k"), run_first("generate nowhere --tokens 1000"));
+  EXPECT_EQ(ingot("generate nowhere --tokens 1k"), ingot("generate nowhere --tokens 1000"));
   EXPECT_THAT(said_, Not(HasSubstr("--tokens")));
-  EXPECT_EQ(run_first("eval nowhere --data t.txt --max-tokens 2m"), 2) << said_;
+  EXPECT_EQ(ingot("eval nowhere --data t.txt --max-tokens 2m"), 2) << said_;
   EXPECT_THAT(said_, AllOf(HasSubstr("--max-tokens"), HasSubstr("did you mean 2M?")));
 }
 
 TEST_F(FirstCommands, AnEmptyConfigurationFileIsRefused) {
   for (const char* text : {"", "# nothing yet\n", "[model]\n"}) {
     write_file(folder_ / "empty.toml", text);
-    EXPECT_EQ(run_first("train empty.toml --data t.txt"), 2) << said_;
+    EXPECT_EQ(ingot("train empty.toml --data t.txt"), 2) << said_;
     EXPECT_THAT(said_, HasSubstr("empty.toml: sets no key; start from a preset"));
   }
   EXPECT_FALSE(std::filesystem::exists(folder_ / "runs"));
 }
 
 TEST_F(FirstCommands, MoreThreadsThanTheMachineCanUseAreRefused) {
-  EXPECT_EQ(run_first("train tiny-llama --data t.txt --set train.threads=4096"), 2) << said_;
+  EXPECT_EQ(ingot("train tiny-llama --data t.txt --set train.threads=4096"), 2) << said_;
   EXPECT_THAT(said_, HasSubstr("train.threads = 4096 is too many"));
-  EXPECT_EQ(run_first("bench step tiny-llama --set train.threads=4096"), 2) << said_;
+  EXPECT_EQ(ingot("bench step tiny-llama --set train.threads=4096"), 2) << said_;
 }
 
 TEST_F(FirstCommands, APresetAdaptsToAShorterRun) {
-  EXPECT_EQ(run_first("train tiny-llama --data t.txt --set train.steps=1 --set data.tokenizer=byte"
-                      " --set sample.count=0 --out run"),
+  EXPECT_EQ(ingot("train tiny-llama --data t.txt --set train.steps=1 --set data.tokenizer=byte"
+                  " --set sample.count=0 --out run"),
             0)
       << said_;
   EXPECT_THAT(said_, HasSubstr("note: schedule.warmup_steps = 10 of the preset tiny-llama"));
-  EXPECT_EQ(run_first("schedule gpt3-175b-tiny --set train.steps=3"), 0) << said_;
+  EXPECT_EQ(ingot("schedule gpt3-175b-tiny --set train.steps=3"), 0) << said_;
   EXPECT_THAT(said_, AllOf(HasSubstr("3 steps"), HasSubstr("note: train.max_tokens")));
 }
 

@@ -2,19 +2,15 @@
 // JSON library escape.
 #include <gtest/gtest.h>
 
-#include "ingot/core/error.h"
 #include "ingot/formats/hf_config.h"
+#include "tests/reference/error_of.h"
 
 namespace ingot {
 namespace {
 
 TEST(HfConfigNumberOverflow, IsADataError) {
-  for (const char* text : {"3450E590", "{\"vocab_size\": 1e999}"}) try {
-      parse_hf_config(text, "config.json");
-      FAIL() << text;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::kData) << text;
-    }
+  for (const char* text : {"3450E590", "{\"vocab_size\": 1e999}"})
+    EXPECT_NE(data_error([&] { parse_hf_config(text, "config.json"); }), "no error") << text;
 }
 
 }  // namespace

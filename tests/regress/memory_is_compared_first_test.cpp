@@ -4,16 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <string>
 
 #include "ingot/core/file.h"
 #include "ingot/memory/memory_limit.h"
+#include "tests/regress/run_script.h"
 #include "tests/regress/sanitizer.h"
 
 namespace ingot {
@@ -23,39 +20,26 @@ using testing::AllOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 
-class MemoryIsComparedFirst : public testing::Test {
+class MemoryIsComparedFirst : public ScriptTest {
  protected:
-  MemoryIsComparedFirst()
-      : folder_(std::filesystem::temp_directory_path() / ("ingot_memory_first_" + std::to_string(getpid()))) {
-    make_folders(folder_);
+  MemoryIsComparedFirst() {
     std::string text;
     for (int i = 0; i < 2000; ++i) text += "the cat sat on the mat. ";
     write_file(folder_ / "text.txt", text);
   }
-  ~MemoryIsComparedFirst() override { std::filesystem::remove_all(folder_); }
 
-  // Runs `ingot train ARGUMENTS` on the text and returns its exit code; the output goes to output_.
+  // Runs `ingot train ARGUMENTS` on the text and returns its exit code; the output goes to said_.
   int train(const std::string& arguments) {
-    const std::string command = std::string(INGOT_PROGRAM) + " train " + arguments + " --data " +
-                                (folder_ / "text.txt").string() + " --out " + (folder_ / "run").string() +
-                                " --set data.tokenizer=byte 2>&1";
-    std::FILE* pipe = popen(command.c_str(), "r");
-    if (!pipe) return -1;
-    std::array<char, 4096> buffer;
-    output_.clear();
-    while (const size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe))
-      output_.append(buffer.data(), n);
-    const int status = pclose(pipe);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    const Outcome outcome = run_command(INGOT_PROGRAM " train " + arguments + " --data " + path("text.txt") +
+                                        " --out " + path("run") + " --set data.tokenizer=byte");
+    said_ = outcome.output;
+    return outcome.exit_code;
   }
   static int64_t peak_of_children() {
     rusage usage{};
     getrusage(RUSAGE_CHILDREN, &usage);
     return usage.ru_maxrss * 1024;
   }
-
-  std::filesystem::path folder_;
-  std::string output_;
 };
 
 TEST_F(MemoryIsComparedFirst, ABatchThatDoesNotFitIsRefusedWithOneThatDoes) {
@@ -63,8 +47,8 @@ TEST_F(MemoryIsComparedFirst, ABatchThatDoesNotFitIsRefusedWithOneThatDoes) {
     GTEST_SKIP() << "too little memory is available here";
   EXPECT_EQ(train("tiny-llama --set train.batch_size=1048576 --set train.grad_accum=1 --set train.steps=20"),
             4);
-  EXPECT_THAT(output_, AllOf(HasSubstr("the largest: activations "), HasSubstr("What fits"),
-                             ContainsRegex("--set train.batch_size=[0-9]+ --set train.grad_accum=[0-9]+")));
+  EXPECT_THAT(said_, AllOf(HasSubstr("the largest: activations "), HasSubstr("What fits"),
+                           ContainsRegex("--set train.batch_size=[0-9]+ --set train.grad_accum=[0-9]+")));
   if (!kHasAddressSanitizer) {
     EXPECT_LT(peak_of_children(), int64_t{300} << 20);
   }
@@ -74,7 +58,7 @@ TEST_F(MemoryIsComparedFirst, ABatchThatDoesNotFitIsRefusedWithOneThatDoes) {
 TEST_F(MemoryIsComparedFirst, AModelThatNoChangeMakesFitIsRefused) {
   if (host_memory_limit().bytes > (uint64_t{400} << 30)) GTEST_SKIP() << "70 billion parameters fit here";
   EXPECT_EQ(train("llama2-70b"), 4);
-  EXPECT_THAT(output_, AllOf(HasSubstr("are available by "), HasSubstr("No change of batch")));
+  EXPECT_THAT(said_, AllOf(HasSubstr("are available by "), HasSubstr("No change of batch")));
   if (!kHasAddressSanitizer) {
     EXPECT_LT(peak_of_children(), int64_t{300} << 20);
   }
@@ -82,8 +66,8 @@ TEST_F(MemoryIsComparedFirst, AModelThatNoChangeMakesFitIsRefused) {
 
 TEST_F(MemoryIsComparedFirst, ARunThatFitsIsUnchanged) {
   EXPECT_EQ(train("tiny-llama --set train.steps=2 --set sample.count=0 --set schedule.warmup_steps=0"), 0)
-      << output_;
-  EXPECT_EQ(output_.find("available by"), std::string::npos) << output_;
+      << said_;
+  EXPECT_EQ(said_.find("available by"), std::string::npos) << said_;
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ TEST(MfuPeak, AResumedRunKeepsThePeakOfItsBeginning) {
 class MfuOfARun : public ProgramInFolder {};
 
 TEST_F(MfuOfARun, IsAbsentFromShortRuns) {
-  const Ended ended = run(small_run("run", {"train.steps=3"}));
+  const Outcome ended = run(small_run("run", {"train.steps=3"}));
   ASSERT_EQ(ended.exit_code, 0) << ended.output;
   EXPECT_THAT(ended.output, testing::HasSubstr("mfu n/a"));
   EXPECT_THAT(read_file(path("run/metrics.jsonl")), testing::Not(testing::HasSubstr("\"mfu\"")));
@@ -55,7 +55,7 @@ TEST_F(MfuOfARun, IsAbsentFromShortRuns) {
 
 TEST_F(MfuOfARun, IsOfTheRecordedPeakAfterAResumeOnTheSameMachineOnly) {
   const auto resume_with = [&](const std::string& peak, const std::string& threads) {
-    const Ended begun = run(small_run("run", {"train.steps=40", "train.stop_at=3"}));
+    const Outcome begun = run(small_run("run", {"train.steps=40", "train.stop_at=3"}));
     EXPECT_EQ(begun.exit_code, 0) << begun.output;
     nlohmann::json record = nlohmann::json::parse(read_file(path("run/run.json")));
     record["product_peak_gflops"] = nlohmann::json::parse(peak);

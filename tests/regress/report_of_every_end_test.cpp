@@ -24,7 +24,7 @@ TEST_F(ReportOfEveryEnd, AnInterruptedRunWritesItsReport) {
       start(small_run("run", {"train.steps=1000000", "checkpoint.every=10", "checkpoint.keep=100000"}));
   ASSERT_TRUE(comes(path("run/checkpoints/step-000000010/trainer.json"))) << wait(pid).output;
   kill(pid, SIGTERM);
-  const Ended ended = wait(pid);
+  const Outcome ended = wait(pid);
   ASSERT_EQ(ended.exit_code, 75) << ended.output;
   EXPECT_THAT(report(), AllOf(HasSubstr("This run was interrupted."), HasSubstr("<h2>Provenance</h2>"),
                               HasSubstr("ingot train tiny-llama"), Not(HasSubstr("gzip"))));
@@ -35,7 +35,7 @@ TEST_F(ReportOfEveryEnd, AnInterruptedRunWritesItsReport) {
 }
 
 TEST_F(ReportOfEveryEnd, AFailedRunWritesItsReportWithTheErrorAtTheTop) {
-  const Ended ended =
+  const Outcome ended =
       run(small_run("run", {"train.steps=200", "optimizer.lr=1e30", "schedule.warmup_steps=0"}));
   ASSERT_EQ(ended.exit_code, 5) << ended.output;
   const std::string html = report();
@@ -49,7 +49,7 @@ TEST_F(ReportOfEveryEnd, AReportThatCannotBeWrittenIsAWarning) {
   EXPECT_THAT(report(), HasSubstr("This run was stopped."));
   std::filesystem::remove(path("run/report.html"));
   make_folders(path("run/report.html/x"));  // a folder in place of the file
-  const Ended ended = run({"train", "--resume", "--out", path("run")});
+  const Outcome ended = run({"train", "--resume", "--out", path("run")});
   EXPECT_EQ(ended.exit_code, 0) << ended.output;
   EXPECT_THAT(ended.output, HasSubstr("warning: there is no report of this run: "));
   EXPECT_EQ(nlohmann::json::parse(read_file(path("run/run.json")))["status"], "completed");

@@ -7,39 +7,25 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "ingot/core/file.h"
+#include "tests/regress/run_script.h"
 
 namespace ingot {
 
-class ProgramInFolder : public testing::Test {
+class ProgramInFolder : public ScriptTest {
  protected:
-  struct Ended {
-    int exit_code = -1;
-    std::string output;  // stdout and stderr
-  };
-
-  ProgramInFolder()
-      : folder_(std::filesystem::temp_directory_path() /
-                fmt::format("ingot_regress_{}_{}", getpid(),
-                            testing::UnitTest::GetInstance()->current_test_info()->name())) {
-    std::filesystem::remove_all(folder_);
-    make_folders(folder_);
+  ProgramInFolder() {
     std::string text;
     for (int i = 0; text.size() < 20'000; ++i) text += fmt::format("line {} of a text\n", i * i);
     write_file(folder_ / "text.txt", text);
   }
-  ~ProgramInFolder() override { std::filesystem::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
 
   // Returns the arguments of a run of a very small model that writes to folder `out`.
   std::vector<std::string> small_run(const std::string& out, const std::vector<std::string>& settings) const {
@@ -74,14 +60,13 @@ class ProgramInFolder : public testing::Test {
     _exit(127);
   }
 
-  Ended wait(pid_t pid) const {
+  Outcome wait(pid_t pid) const {
     int status = 0;
     waitpid(pid, &status, 0);
-    return {.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status),
-            .output = read_file(path("output"))};
+    return {.exit_code = exit_code_of(status), .output = read_file(path("output"))};
   }
 
-  Ended run(const std::vector<std::string>& arguments) const { return wait(start(arguments)); }
+  Outcome run(const std::vector<std::string>& arguments) const { return wait(start(arguments)); }
 
   // Waits until the file exists; returns false if it does not within a minute.
   static bool comes(const std::filesystem::path& file) {
@@ -91,8 +76,6 @@ class ProgramInFolder : public testing::Test {
     }
     return false;
   }
-
-  std::filesystem::path folder_;
 };
 
 }  // namespace ingot

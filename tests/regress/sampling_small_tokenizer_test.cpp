@@ -15,10 +15,10 @@ TEST_F(SamplingSmallTokenizer, ALargeVocabularyIsSampledFromTheTokenizersIds) {
   std::vector<std::string> line = small_run("run", {"train.steps=1", "train.grad_accum=1", "sample.count=1",
                                                     "sample.tokens=40", "eval.max_tokens=64"});
   line[1] = "gpt2-124m";
-  const Ended trained = run(line);
+  const Outcome trained = run(line);
   EXPECT_EQ(trained.exit_code, 0) << trained.output;
   EXPECT_THAT(read_file(path("run") + "/config.toml"), ::testing::HasSubstr("\nvocab = 50257"));
-  const Ended generated = run({"generate", path("run"), "--prompt", "line", "--tokens", "40"});
+  const Outcome generated = run({"generate", path("run"), "--prompt", "line", "--tokens", "40"});
   EXPECT_EQ(generated.exit_code, 0) << generated.output;
   EXPECT_GE(generated.output.size(), 40U);
 }

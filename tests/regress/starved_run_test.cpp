@@ -6,6 +6,7 @@
 #include "ingot/config/config_toml.h"
 #include "ingot/config/idle_settings.h"
 #include "ingot/config/presets.h"
+#include "tests/config/built_config.h"
 #include "tests/regress/run_program.h"
 #include "tests/regress/sanitizer.h"
 
@@ -18,7 +19,7 @@ using testing::IsEmpty;
 
 class StarvedRun : public ProgramInFolder {
  protected:
-  Ended run_limited(const std::string& limit, const std::vector<std::string>& arguments) const {
+  Outcome run_limited(const std::string& limit, const std::vector<std::string>& arguments) const {
     std::string line = "ulimit " + limit + "; exec '" INGOT_PROGRAM "'";
     for (const std::string& word : arguments) line += " '" + word + "'";
     const std::string command = "{ " + line + "; } >'" + path("output") + "' 2>&1";
@@ -36,10 +37,8 @@ class StarvedRun : public ProgramInFolder {
 // ends with "eps".
 TEST(IdleSettings, NoPresetHasAny) {
   for (const Preset& preset : presets()) {
-    ConfigBuilder builder;
-    builder.add_source(std::string(preset.name));
-    builder.add_override("train.steps=1000000");
-    EXPECT_THAT(idle_settings(builder.build()), IsEmpty()) << preset.name;
+    const RunConfig c = built_config(std::string(preset.name), {"train.steps=1000000"});
+    EXPECT_THAT(idle_settings(c), IsEmpty()) << preset.name;
   }
 }
 
@@ -80,7 +79,7 @@ TEST(IdleSettings, NamesThoseOfTheOptimizersGroups) {
 }
 
 TEST_F(StarvedRun, WarnsBeforeTheFirstStep) {
-  const Ended ended = run(small_run("run", {"train.steps=2", "optimizer.eps=1e300", "optimizer.lr=1e-20"}));
+  const Outcome ended = run(small_run("run", {"train.steps=2", "optimizer.eps=1e300", "optimizer.lr=1e-20"}));
   EXPECT_EQ(ended.exit_code, 0) << ended.output;
   const size_t warning = ended.output.find("warning: optimizer.eps = 1e+300 is infinite in f32");
   EXPECT_LT(warning, ended.output.find("step      1")) << ended.output;
@@ -93,7 +92,7 @@ TEST_F(StarvedRun, NamesTheLimitOfAddresses) {
   int refused = 0;
   for (int kilobytes = 60'000; kilobytes <= 400'000; kilobytes += 20'000) {
     const std::string out = fmt::format("run{}", kilobytes);
-    const Ended ended = run_limited(fmt::format("-v {}", kilobytes), small_run(out, {"train.steps=1"}));
+    const Outcome ended = run_limited(fmt::format("-v {}", kilobytes), small_run(out, {"train.steps=1"}));
     if (ended.exit_code == 0 || ended.exit_code == 127)
       continue;  // enough, or too little to load the libraries
     ++refused;

@@ -41,8 +41,8 @@ class TensorboardTags : public ProgramInFolder {
 };
 
 TEST_F(TensorboardTags, AreInGroupsWithTheConfigurationAndSamples) {
-  const Ended ended = run(small_run("run", {"train.steps=4", "train.log_every=1", "train.stats_every=2",
-                                            "head.raw_ce_every=2", "sample.count=1", "sample.tokens=4"}));
+  const Outcome ended = run(small_run("run", {"train.steps=4", "train.log_every=1", "train.stats_every=2",
+                                              "head.raw_ce_every=2", "sample.count=1", "sample.tokens=4"}));
   ASSERT_EQ(ended.exit_code, 0) << ended.output;
   std::set<std::string> tags;
   std::map<std::string, Value> special;
@@ -79,7 +79,7 @@ TEST_F(TensorboardTags, ARunWithOldKeysResumes) {
   std::string lines = read_file(path("run/metrics.jsonl"));
   lines.insert(lines.rfind('}'), ",\"ms_head check\":1.5");
   write_file(path("run/metrics.jsonl"), lines);
-  const Ended resumed = run({"train", "--resume", "--out", path("run")});
+  const Outcome resumed = run({"train", "--resume", "--out", path("run")});
   EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
   EXPECT_THAT(read_file(path("run/metrics.jsonl")), HasSubstr("\"ms_head check\":1.5"));
 }

@@ -1,11 +1,9 @@
 // Seen: samples, `generate` and file names in error messages sent raw escape sequences to the terminal, so
 // a model or the name of a file could move the cursor, change the title or hide text. Wanted: they are
 // shown as \x1b; `generate` into a pipe or file writes the text unchanged.
-#include <fcntl.h>
-#include <pty.h>
-
 #include "ingot/console/console.h"
 #include "ingot/core/visible_text.h"
+#include "tests/apps/pty_run.h"
 #include "tests/regress/attack_fixture.h"
 
 namespace ingot {
@@ -63,23 +61,10 @@ TEST_F(TerminalEscapesOfTheProgram, GenerateShowsThemOnATerminalAndWritesThemToA
   const std::string command = "$ingot generate run --tokens 1 --prompt $'the \\e[2J end'";
   const Outcome piped = bash(command);
   EXPECT_THAT(piped.output, HasSubstr("the \x1b[2J end"));
-  const std::string script = write_script(folder_, command).string();
-  int terminal = -1;
-  const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
-  if (child < 0) GTEST_SKIP() << "SKIPPED LOUDLY: there is no pseudo terminal here";
-  if (child == 0) {
-    ::execl("/bin/bash", "bash", script.c_str(), nullptr);
-    ::_exit(127);
-  }
-  std::string shown;
-  std::array<char, 4096> buffer;
-  for (ssize_t n; (n = ::read(terminal, buffer.data(), buffer.size())) > 0;)
-    shown.append(buffer.data(), static_cast<size_t>(n));
-  ::close(terminal);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_EQ(WEXITSTATUS(status), 0) << shown;
-  EXPECT_THAT(shown, AllOf(Not(HasSubstr("\x1b")), HasSubstr("the \\x1b[2J end")));
+  PtyRun shown("exec bash " + write_script(folder_, command).string());
+  if (!shown.is_started()) GTEST_SKIP() << "SKIPPED LOUDLY: there is no pseudo terminal here";
+  EXPECT_EQ(shown.wait(), 0) << shown.output();
+  EXPECT_THAT(shown.output(), AllOf(Not(HasSubstr("\x1b")), HasSubstr("the \\x1b[2J end")));
 }
 
 }  // namespace

@@ -20,14 +20,14 @@ class ThreadsFollowTheMachine : public ProgramInFolder {
     return nlohmann::json::parse(read_file(folder_ / out / "run.json"));
   }
   // Runs the program with one core.
-  Ended run_on_one_core(const std::vector<std::string>& arguments) const {
+  Outcome run_on_one_core(const std::vector<std::string>& arguments) const {
     cpu_set_t before, one;
     sched_getaffinity(0, sizeof before, &before);
     CPU_ZERO(&one);
     for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++cpu)
       if (CPU_ISSET(cpu, &before)) CPU_SET(cpu, &one);
     sched_setaffinity(0, sizeof one, &one);
-    const Ended ended = run(arguments);
+    const Outcome ended = run(arguments);
     sched_setaffinity(0, sizeof before, &before);
     return ended;
   }
@@ -35,19 +35,19 @@ class ThreadsFollowTheMachine : public ProgramInFolder {
 
 TEST_F(ThreadsFollowTheMachine, ARunSaysWhoDecidedAndWarnsOfTooManyThreads) {
   unsetenv("OMP_NUM_THREADS");
-  const Ended many = run_on_one_core(small_run("many", {"train.steps=1", "train.threads=7"}));
+  const Outcome many = run_on_one_core(small_run("many", {"train.steps=1", "train.threads=7"}));
   EXPECT_EQ(many.exit_code, 0) << many.output;
   EXPECT_THAT(many.output, HasSubstr("warning: train.threads = 7 is more than the 1 that"));
   EXPECT_EQ(record("many")["threads"], 7);
   EXPECT_EQ(record("many")["threads_limit"], "train.threads");
-  const Ended own = run_on_one_core(small_run("own", {"train.steps=1"}));
+  const Outcome own = run_on_one_core(small_run("own", {"train.steps=1"}));
   EXPECT_EQ(own.output.find("warning"), std::string::npos) << own.output;
   EXPECT_EQ(record("own")["threads"], 1);
 }
 
 TEST_F(ThreadsFollowTheMachine, DoctorSaysWhoDecided) {
   setenv("OMP_NUM_THREADS", "3", 1);
-  const Ended ended = run_on_one_core({"doctor"});
+  const Outcome ended = run_on_one_core({"doctor"});
   unsetenv("OMP_NUM_THREADS");
   EXPECT_THAT(ended.output, HasSubstr("3 threads by default: OMP_NUM_THREADS"));
   EXPECT_THAT(ended.output, HasSubstr("note: OMP_NUM_THREADS = 3 is more than the 1 that"));

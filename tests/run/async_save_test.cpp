@@ -5,6 +5,7 @@
 #include "ingot/checkpoint/checkpoint_writer.h"
 #include "ingot/data/tokenizer/tokenizer.h"
 #include "ingot/formats/metrics_log.h"
+#include "tests/reference/error_of.h"
 #include "tests/run/training_fixture.h"
 #include "tests/run/watched_run.h"
 
@@ -13,7 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
-using testing::Not;
 
 class AsyncSave : public TrainingTest {
  protected:
@@ -118,17 +118,13 @@ TEST_F(AsyncSave, ACopyWhoseBitsChangeIsNotCommitted) {
   CheckpointWriter writer(&store, run.run.trainer);
   Arena room("copy", CheckpointWriter::copy_bytes(run.run.trainer));
   const auto tokenizer = make_byte_tokenizer();
-  std::string error;
-  for (int attempt = 0; attempt < 50 && error.empty(); ++attempt) {
+  std::string error = "no error";
+  for (int attempt = 0; attempt < 50 && error == "no error"; ++attempt) {
     writer.begin(*tokenizer, "", TrainerState{}, &room);
     writer.wait_until_copied();
     room.release_to(0);
     room.alloc(DType::u8, {1}).as<uint8_t>()[0] ^= 0x10;
-    try {
-      fs::remove_all(writer.finish());
-    } catch (const Error& e) {
-      error = e.what();
-    }
+    error = error_of([&] { fs::remove_all(writer.finish()); });
   }
   EXPECT_THAT(error, HasSubstr("changed in memory while the checkpoint was written"));
   EXPECT_TRUE(fs::is_empty(folder / "checkpoints"));

@@ -1,17 +1,17 @@
 #include "ingot/run/record/buffered_log.h"
 
 #include <gmock/gmock.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
-#include <csignal>
 #include <filesystem>
 
 #include "ingot/core/error.h"
+#include "tests/reference/file_size_limit.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 namespace {
 
+<<<<<<< HEAD:tests/run/buffered_log_test.cpp
 // While it exists, no file of this process can grow beyond `bytes`: writes fail as on a full disk.
 class FileSizeLimit {
  public:
@@ -33,14 +33,17 @@ class FileSizeLimit {
 class BufferedLogTest : public testing::Test {
  protected:
   ~BufferedLogTest() override { std::filesystem::remove(path_); }
+=======
+class PatientLogTest : public FolderTest {
+ protected:
+>>>>>>> 0cf8f443544ea1594d3a1fcf5df999c579e873a4:tests/run/patient_log_test.cpp
   std::vector<int64_t> steps() const {
     std::vector<int64_t> all;
     for (const MetricsRow& row : read_metrics(path_))
       all.push_back(static_cast<int64_t>(*row.number("step")));
     return all;
   }
-  std::filesystem::path path_ =
-      std::filesystem::temp_directory_path() / fmt::format("ingot-patient-{}.jsonl", ::getpid());
+  const std::filesystem::path path_ = folder_ / "metrics.jsonl";
 };
 
 TEST_F(BufferedLogTest, LinesThatCannotBeWrittenAreWrittenLaterInOrder) {

@@ -1,10 +1,10 @@
 // Runs on chat data: what they print, how they resume, evaluate, and refuse.
 #include <gmock/gmock.h>
 
-#include "ingot/core/error.h"
 #include "ingot/data/tokenizer/tokenizer.h"
 #include "ingot/run/chat_session.h"
 #include "ingot/run/data/run_data.h"
+#include "tests/reference/error_of.h"
 #include "tests/run/training_fixture.h"
 
 namespace ingot {
@@ -54,12 +54,7 @@ class ChatRun : public TrainingTest {
 
   int refusals_ = 0;
   std::string refusal_of_run(const RunConfig& c) {
-    try {
-      train(c, folder / fmt::format("refused-{}", refusals_++));
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
+    return error_of([&] { train(c, folder / fmt::format("refused-{}", refusals_++)); });
   }
 };
 
@@ -113,12 +108,8 @@ TEST_F(ChatRun, EpochsBecomeStepsOnceTheDataIsKnown) {
             steps_of(folder / "epochs").back().number("loss"));
 
   c.train.max_tokens = 1000;
-  try {
-    c.validate();
-    FAIL() << "a run has one length";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("train.epochs = 1.5 and train.max_tokens are both set; unset one"));
-  }
+  EXPECT_THAT(error_of([&] { c.validate(); }),
+              HasSubstr("train.epochs = 1.5 and train.max_tokens are both set; unset one"));
   c.train.max_tokens = 0;
   c.schedule.warmup_steps = steps + 1;
   EXPECT_THAT(refusal_of_run(c), HasSubstr(fmt::format("the nearest valid value is {}", steps)));
@@ -202,12 +193,8 @@ TEST_F(ChatRun, AConversationReadsOnlyWhatIsNew) {
   EXPECT_GT(forgotten, 0);
   EXPECT_EQ(forgotten % 2, 0);
   const size_t before = session.messages().size();
-  try {
-    session.ask(std::string(400, 'z'), show);
-    FAIL() << "it is longer than the context";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("tokens, and the model reads 48 before an answer; shorten it"));
-  }
+  EXPECT_THAT(error_of([&] { session.ask(std::string(400, 'z'), show); }),
+              HasSubstr("tokens, and the model reads 48 before an answer; shorten it"));
   EXPECT_EQ(session.messages().size(), before);
   session.reset();
   EXPECT_TRUE(session.messages().empty());

@@ -14,21 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class Course : public TrainingTest {
- protected:
-  // Micro-batches have 72 tokens. The run takes 7 steps of one micro-batch, 11 of two, and then steps
-  // of three.
-  RunConfig ramped() const {
-    RunConfig c = config(DType::f32);
-    c.train.steps = 40;
-    c.train.grad_accum = 3;
-    c.train.batch_ramp = {{.micro_batches = 1, .until_tokens = 500},
-                          {.micro_batches = 2, .until_tokens = 2000}};
-    c.checkpoint.every = 0;
-    c.eval.every = 0;
-    return c;
-  }
-};
+using Course = TrainingTest;
 
 TEST_F(Course, ARunResumedInsideARampIsExact) {
   const TrainOutcome whole = train(ramped(), folder / "whole");

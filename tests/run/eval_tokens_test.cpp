@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ingot/config/config_toml.h"
+#include "tests/config/built_config.h"
 
 namespace ingot {
 namespace {
@@ -59,10 +60,7 @@ TEST(AutoEvalTokens, CostAtMostATenthOfTheTrainingSoFar) {
 
 TEST(AutoEvalTokens, AreTheDefaultAndNumbersAreTakenLiterally) {
   const auto max_tokens = [](const std::string& assignment) {
-    ConfigBuilder builder;
-    builder.add_source("tiny-gpt2");
-    if (!assignment.empty()) builder.add_override("eval.max_tokens=" + assignment);
-    return builder.build().eval.max_tokens;
+    return built_config("tiny-gpt2", {"eval.max_tokens=" + assignment}).eval.max_tokens;
   };
   EXPECT_FALSE(RunConfig{}.eval.max_tokens);
   EXPECT_EQ(max_tokens("auto"), std::nullopt);

@@ -14,6 +14,7 @@
 #include "ingot/formats/safetensors_set.h"
 #include "ingot/run/start_model.h"
 #include "tests/nn/infer_one.h"
+#include "tests/reference/error_of.h"
 #include "tests/run/training_fixture.h"
 
 namespace ingot {
@@ -47,13 +48,7 @@ class HfFolder : public TrainingTest {
   }
   std::string start_refusal(ErrorKind kind, const fs::path& from,
                             const std::vector<std::string>& overrides = {}) {
-    try {
-      train(start_config(from, overrides), folder / "refused");
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), kind) << error.what();
-      return error.what();
-    }
-    return "accepted";
+    return error_of([&] { train(start_config(from, overrides), folder / "refused"); }, kind);
   }
   fs::path copy_of(const std::string& name) const {
     fs::remove_all(folder / name);
@@ -230,14 +225,8 @@ TEST_F(HfFolder, ARunOfAdaptersResumesOnTheSameFolder) {
   EXPECT_THAT(start_refusal(ErrorKind::kUsage, whole.checkpoint, {"lora.rank=2"}),
               AllOf(HasSubstr("has the adapters alone"), HasSubstr("ingot export")));
   const auto expect_refused = [&](const char* why) {
-    try {
-      loss(whole.checkpoint, text);
-      FAIL() << "accepted";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::kData);
-      EXPECT_THAT(error.what(),
-                  AllOf(HasSubstr(whole.checkpoint.string()), HasSubstr(from.string()), HasSubstr(why)));
-    }
+    EXPECT_THAT(data_error([&] { loss(whole.checkpoint, text); }),
+                AllOf(HasSubstr(whole.checkpoint.string()), HasSubstr(from.string()), HasSubstr(why)));
   };
   const fs::path moved = folder / "moved";
   fs::rename(from, moved);
@@ -259,12 +248,7 @@ TEST_F(HfFolder, AdaptersNeedAModelAndMatchingTargets) {
               AllOf(HasSubstr("lora.targets selects no linear"), HasSubstr("blocks.0.attention.qkv")));
   RunConfig alone = config(DType::f32);
   alone.model.lora.rank = 4;
-  try {
-    alone.validate();
-    FAIL() << "there is no model to adapt";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("lora.rank = 4"), HasSubstr("--init")));
-  }
+  EXPECT_THAT(error_of([&] { alone.validate(); }), AllOf(HasSubstr("lora.rank = 4"), HasSubstr("--init")));
   ConfigBuilder builder;
   builder.add_override("lora.targets=blocks.*");
   EXPECT_THROW(builder.build(), Error);
@@ -313,13 +297,7 @@ class HfExporting : public HfFolder {
   }
   std::string export_refusal(ErrorKind kind, const fs::path& from,
                              const HfExportOptions& options = {}) const {
-    try {
-      write(from, options);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), kind) << error.what();
-      return error.what();
-    }
-    return "accepted";
+    return error_of([&] { write(from, options); }, kind);
   }
   // Returns the names in the fixture's folder.
   std::vector<std::string> names() const {

@@ -7,6 +7,7 @@
 #include "ingot/checkpoint/checkpoint.h"
 #include "ingot/ops/cast.h"
 #include "ingot/ops/int8_matrix.h"
+#include "tests/nn/small_model.h"
 #include "tests/run/training_fixture.h"
 
 namespace ingot {
@@ -21,10 +22,7 @@ class LoadedFiles : public TrainingTest {
     RunConfig c = config(DType::bf16);
     if (is_gpt2) {
       c.model.kv_heads = 0;
-      c.model.norm = NormKind::kLayerNorm;
-      c.model.positions = PositionKind::kLearned;
-      c.model.mlp = Activation::kGeluTanh;
-      c.model.has_bias = true;
+      c.model = test::gpt2_style(c.model);
     }
     c.train.steps = 2;
     c.eval.every = 0;

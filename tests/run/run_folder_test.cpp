@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -13,69 +12,59 @@
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/core/machine.h"
+#include "tests/reference/error_of.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 namespace {
 
 using ::testing::HasSubstr;
 
-class RunFolderTest : public ::testing::Test {
+class RunFolderTest : public FolderTest {
  protected:
-  RunFolderTest()
-      : folder_(std::filesystem::temp_directory_path() / fmt::format("ingot_run_folder_{}", getpid())) {
-    std::filesystem::remove_all(folder_);
-  }
-  ~RunFolderTest() override { std::filesystem::remove_all(folder_); }
-
   std::string refusal(bool is_resume, ErrorKind kind = ErrorKind::kUsage) {
-    try {
-      const RunFolder run(folder_, is_resume);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), kind);
-      return error.what();
-    }
-    return "";
+    return error_of([&] { const RunFolder run(run_, is_resume); }, kind);
   }
 
-  std::filesystem::path folder_;
+  std::filesystem::path run_ = folder_ / "run";
 };
 
 TEST_F(RunFolderTest, AUsedFolderIsOnlyOpenedToResume) {
   {
-    const RunFolder run(folder_, false);
+    const RunFolder run(run_, false);
     run.write_config(RunConfig());
     write_file(run.metrics(), "{\"step\":1,\"loss\":2.5}\n");
     make_folders(run.checkpoints() / "step-000000001");
   }
-  EXPECT_THAT(refusal(false), ::testing::AllOf(HasSubstr(folder_.string()), HasSubstr("--resume")));
-  EXPECT_EQ(refusal(true), "");
+  EXPECT_THAT(refusal(false), ::testing::AllOf(HasSubstr(run_.string()), HasSubstr("--resume")));
+  EXPECT_EQ(refusal(true), "no error");
 }
 
 TEST_F(RunFolderTest, ResumingAnEmptyFolderIsRefused) {
   EXPECT_THAT(refusal(true), HasSubstr("holds no run to resume"));
-  EXPECT_FALSE(std::filesystem::exists(folder_));
+  EXPECT_FALSE(std::filesystem::exists(run_));
 }
 
 TEST_F(RunFolderTest, ASecondProcessIsRefused) {
-  auto run = std::make_unique<RunFolder>(folder_, false);
+  auto run = std::make_unique<RunFolder>(run_, false);
   run->write_config(RunConfig());
   EXPECT_THAT(refusal(true), HasSubstr(fmt::format("another process (pid {})", getpid())));
   EXPECT_THAT(refusal(false), HasSubstr("another process"));
   run.reset();
-  EXPECT_EQ(refusal(true), "");
+  EXPECT_EQ(refusal(true), "no error");
 }
 
 TEST_F(RunFolderTest, FilesOfOthersAreLeftAlone) {
-  make_folders(folder_);
-  write_file(folder_ / "thesis.txt", "mine");
+  make_folders(run_);
+  write_file(run_ / "thesis.txt", "mine");
   EXPECT_THAT(refusal(false), HasSubstr("is not empty"));
-  EXPECT_EQ(read_file(folder_ / "thesis.txt"), "mine");
+  EXPECT_EQ(read_file(run_ / "thesis.txt"), "mine");
 }
 
 TEST_F(RunFolderTest, AFileInPlaceOfTheFolderIsRefused) {
-  write_file(folder_, "a file");
+  write_file(run_, "a file");
   EXPECT_THAT(refusal(false), HasSubstr("is a file"));
-  folder_ = "/proc/no-such/run";
+  run_ = "/proc/no-such/run";
   EXPECT_THAT(refusal(false, ErrorKind::kDisk), HasSubstr("/proc"));
 }
 
@@ -83,7 +72,7 @@ TEST_F(RunFolderTest, ConfigReadsBackUnchanged) {
   RunConfig config;
   config.preset = "demo";
   config.train.steps = 17;
-  const RunFolder run(folder_, false);
+  const RunFolder run(run_, false);
   run.write_config(config);
   ConfigBuilder builder;
   builder.add_source(run.config().string());
@@ -92,7 +81,7 @@ TEST_F(RunFolderTest, ConfigReadsBackUnchanged) {
 }
 
 TEST_F(RunFolderTest, SummaryHasItsFieldsInOrderAndTheMachine) {
-  const RunFolder run(folder_, false);
+  const RunFolder run(run_, false);
   run.write_summary({.status = "completed",
                      .steps = 3,
                      .tokens = 96,

@@ -3,9 +3,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ingot/core/error.h"
 #include "ingot/formats/metrics_log.h"
 #include "ingot/tasks/evaluate_tasks.h"
+#include "tests/reference/error_of.h"
 #include "tests/run/training_fixture.h"
 
 namespace ingot {
@@ -93,12 +93,7 @@ TEST_F(RunTasksTest, TheFirstQuestionsAreEnough) {
 TEST_F(RunTasksTest, AFaultIsNamedBeforeTheFirstStep) {
   RunConfig c = tasks_config();
   write_file(folder / "choice.jsonl", "{\"goal\": \"the cat\"}\n");
-  try {
-    train(c, folder / "run");
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("choice.jsonl:1: "));
-  }
+  EXPECT_THAT(error_of([&] { train(c, folder / "run"); }), HasSubstr("choice.jsonl:1: "));
   EXPECT_THAT(said, Not(HasSubstr("step ")));
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
@@ -19,26 +18,23 @@
 #include "ingot/formats/metrics_log.h"
 #include "ingot/run/record/run_folder.h"
 #include "ingot/run/run.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 
 class TrainingTest : public ::testing::Test {
  protected:
-  std::filesystem::path folder = std::filesystem::temp_directory_path() /
-                                 fmt::format("ingot-training-{}-{}", ::getpid(),
-                                             ::testing::UnitTest::GetInstance()->current_test_info()->name());
+  TemporaryFolder temporary;
+  std::filesystem::path folder = temporary.path();
   std::filesystem::path text = folder / "text.txt";
 
   void SetUp() override {
-    std::filesystem::remove_all(folder);
-    make_folders(folder);
     std::string words;
     const RandomKey key{.seed = 7, .purpose = Purpose::kSample, .stream = 0, .step = 0};
     const char* vocabulary[] = {"the ", "cat ", "sat ", "on ", "a ", "mat.\n", "dog ", "ran "};
     for (uint64_t i = 0; i < 4000; ++i) words += vocabulary[random_word(key, i) % 8];
     write_file(text, words);
   }
-  void TearDown() override { std::filesystem::remove_all(folder); }
 
   RunConfig config(DType compute) const {
     RunConfig c;
@@ -55,6 +51,19 @@ class TrainingTest : public ::testing::Test {
     c.checkpoint.every = 15;
     c.checkpoint.keeps_best = false;  // only checkpoint.every decides when to save
     c.sample.count = 0;
+    return c;
+  }
+
+  // A run of 40 steps of micro-batches of 72 tokens: 7 steps of one micro-batch, 11 of two, and then
+  // steps of three.
+  RunConfig ramped() const {
+    RunConfig c = config(DType::f32);
+    c.train.steps = 40;
+    c.train.grad_accum = 3;
+    c.train.batch_ramp = {{.micro_batches = 1, .until_tokens = 500},
+                          {.micro_batches = 2, .until_tokens = 2000}};
+    c.checkpoint.every = 0;
+    c.eval.every = 0;
     return c;
   }
 

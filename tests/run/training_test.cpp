@@ -9,7 +9,9 @@
 #include "ingot/optim/rules/all_rules.h"
 #include "ingot/optim/rules/rule_list.h"
 #include "ingot/parallel/parallelize.h"
+#include "tests/reference/error_of.h"
 #include "tests/run/training_fixture.h"
+#include "tests/train/small_training.h"
 
 namespace ingot {
 namespace {
@@ -103,20 +105,12 @@ TEST_F(TrainingTest, AveragesAreEvaluatedAndLeaveTheWeightsAlone) {
     c.precision.master = masters;
     RunConfig without = c;
     without.optimizer.ema = 0;
-    std::vector<uint16_t> tokens(5000);
-    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>((i * i + 7 * i) % 251);
-    TokenSource source;
-    source.add(tokens);
     std::vector<double> losses, evaluated;
     for (const RunConfig& run : {c, without}) {
-      Trainer trainer(run, parallelize(run));
-      trainer.initialise();
-      const Sampler sampler(SampleOrder::kRandom, 1, source.tokens(), run.model.context);
-      Loader loader(source, sampler,
-                    {.shape = trainer.layout().batch_shape, .readers = 1, .reader = 0, .prefetch = 1});
+      SmallTraining training(run, squares());
       for (int i = 0; i < 8; ++i) {
-        losses.push_back(trainer.step(loader, {.lr = 0.01}).loss);
-        evaluated.push_back(trainer.evaluate(source, 400).loss);
+        losses.push_back(training.trainer.step(training.loader, {.lr = 0.01}).loss);
+        evaluated.push_back(training.trainer.evaluate(training.source, 400).loss);
       }
     }
     for (size_t i = 0; i < 8; ++i) EXPECT_EQ(losses[i], losses[i + 8]);
@@ -153,14 +147,8 @@ TEST_F(TrainingTest, AnotherOptimizersCheckpointIsRefused) {
     const fs::path run = folder / fmt::format("run-{}", resumed);
     train(c, run);
     c.optimizer.rule.kind = resumed;
-    try {
-      train(c, run, true);
-      FAIL() << "resumed with another optimizer";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-      EXPECT_NE(std::string(error.what()).find("optimizer.kind \"adamw\" -> "), std::string::npos)
-          << error.what();
-    }
+    EXPECT_THAT(usage_error([&] { train(c, run, true); }),
+                testing::HasSubstr("optimizer.kind \"adamw\" -> "));
   }
 }
 
@@ -236,13 +224,7 @@ TEST_F(TrainingTest, OtherDataIsRefusedOnResume) {
   c.train.stop_at = 5;
   train(c, folder / "run");
   write_file(text, read_file(text) + "and one more line\n");
-  try {
-    train(c, folder / "run", true);
-    FAIL() << "resumed on other data";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-    EXPECT_NE(std::string(error.what()).find("data.train"), std::string::npos);
-  }
+  EXPECT_THAT(usage_error([&] { train(c, folder / "run", true); }), testing::HasSubstr("data.train"));
 }
 
 TEST_F(TrainingTest, AnInterruptSavesAndResumes) {
@@ -267,17 +249,8 @@ TEST_F(TrainingTest, AccumulationEqualsOneLargeBatch) {
     c.model.vocab = 256;
     c.train.batch_size = batch;
     c.train.grad_accum = accum;
-    std::vector<uint16_t> tokens(5000);
-    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>((i * i + 7 * i) % 251);
-    TokenSource source;
-    source.add(tokens);
-    Trainer trainer(c, parallelize(c));
-    trainer.initialise();
-    const Sampler sampler(SampleOrder::kRandom, 1, source.tokens(), c.model.context);
-    Loader loader(source, sampler,
-                  {.shape = trainer.layout().batch_shape, .readers = 1, .reader = 0, .prefetch = 1});
-    results.push_back(trainer.step(loader, {.lr = 1e-3}));
-    results.push_back(trainer.step(loader, {.lr = 1e-3}));
+    SmallTraining training(c, squares());
+    for (int i = 0; i < 2; ++i) results.push_back(training.trainer.step(training.loader, {.lr = 1e-3}));
   }
   for (size_t i = 2; i < results.size(); ++i) {
     EXPECT_NEAR(results[i].loss, results[i % 2].loss, 1e-5);
@@ -311,13 +284,8 @@ TEST_F(TrainingTest, AveragesCanBeLoaded) {
 
   c.optimizer.ema = 0;
   const TrainOutcome without = train(c, folder / "plain");
-  try {
-    evaluate_checkpoint(without.checkpoint, options);
-    FAIL() << "there are no averages";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-    EXPECT_NE(std::string(error.what()).find("leave out --ema"), std::string::npos) << error.what();
-  }
+  EXPECT_THAT(usage_error([&] { evaluate_checkpoint(without.checkpoint, options); }),
+              testing::HasSubstr("leave out --ema"));
 }
 
 // With the document mask, the losses of one document have the same bits for any content of the other.

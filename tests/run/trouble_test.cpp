@@ -10,9 +10,11 @@
 #include "ingot/checkpoint/checkpoint.h"
 #include "ingot/formats/metrics_log.h"
 #include "ingot/parallel/parallelize.h"
+#include "tests/reference/error_of.h"
 #include "tests/run/poisoned_checkpoint.h"
 #include "tests/run/training_fixture.h"
 #include "tests/train/gradients.h"
+#include "tests/train/small_training.h"
 
 namespace ingot {
 namespace {
@@ -24,18 +26,14 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr int32_t kRare = 250;  // a token that occurs once
 
 // A trainer on random tokens below 200, with kRare in one place.
-struct Bench {
-  explicit Bench(RunConfig c) : config(std::move(c)), trainer(config, parallelize(config)) {
-    trainer.initialise();
-  }
+struct Bench : SmallTraining {
+  explicit Bench(RunConfig c) : SmallTraining(c, random_tokens()), config(std::move(c)) {}
   static TokenSource random_tokens() {
     std::vector<uint16_t> tokens(kTokens);
     const RandomKey key{.seed = 5, .purpose = Purpose::kSample, .stream = 0, .step = 0};
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(random_word(key, i) % 200);
     tokens[kPlace] = kRare;
-    TokenSource source;
-    source.add(tokens);
-    return source;
+    return source_of(std::move(tokens));
   }
   // Returns the first sample of a step of 2 x 3 windows in which only the second micro-batch reads kRare.
   int64_t step_with_rare_second() const {
@@ -60,11 +58,6 @@ struct Bench {
   static constexpr size_t kTokens = 3000, kPlaceIndex = 1234;
   static constexpr int64_t kPlace = kPlaceIndex;
   RunConfig config;
-  TokenSource source = random_tokens();  // initialised before the loader, whose thread reads it at once
-  Trainer trainer;
-  Sampler sampler{SampleOrder::kRandom, 1, kTokens, config.model.context};
-  Loader loader{
-      source, sampler, {.shape = trainer.layout().batch_shape, .readers = 1, .reader = 0, .prefetch = 1}};
 };
 
 RunConfig bench_config() {
@@ -161,13 +154,8 @@ TEST(NonFinite, AStepRefusesTheUpdate) {
   Bench bench(bench_config());
   bench.weight("embedding.weight")[kRare * 32] = kNaN;
   bench.loader.seek(bench.step_with_rare_second());
-  try {
-    bench.trainer.step(bench.loader, {.lr = 1e-3});
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kNumerics);
-    EXPECT_THAT(error.what(), HasSubstr("micro-batch 1"));
-  }
+  EXPECT_THAT(error_of([&] { bench.trainer.step(bench.loader, {.lr = 1e-3}); }, ErrorKind::kNumerics),
+              HasSubstr("micro-batch 1"));
   EXPECT_EQ(bench.trainer.state().steps_done, 0);
 }
 
@@ -216,14 +204,8 @@ class Trouble : public TrainingTest {
 
 TEST_F(Trouble, StopsAndNamesTheCause) {
   poison(folder / "run");
-  try {
-    train(troubled(GuardPolicy::kStop), folder / "run", true);
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kNumerics);
-    for (const char* part : {"step ", "micro-batch ", "block 0", "output of attention"})
-      EXPECT_THAT(error.what(), HasSubstr(part));
-  }
+  expect_error(ErrorKind::kNumerics, [&] { train(troubled(GuardPolicy::kStop), folder / "run", true); },
+               {"step ", "micro-batch ", "block 0", "output of attention"});
   EXPECT_EQ(events(folder / "run", "non_finite"), 1);
 }
 
@@ -276,12 +258,7 @@ TEST_F(Trouble, GivesUpAfterTooManyRollbacks) {
   poison(folder / "run");
   RunConfig c = troubled(GuardPolicy::kSkip);
   c.guard.max_skips = 0;
-  try {
-    train(c, folder / "run", true);
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("guard.max_skips = 0"));
-  }
+  EXPECT_THAT(error_of([&] { train(c, folder / "run", true); }), HasSubstr("guard.max_skips = 0"));
 }
 
 TEST_F(Trouble, ASpikeIsReportedOrSkipped) {

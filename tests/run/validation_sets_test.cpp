@@ -7,11 +7,12 @@
 #include <nlohmann/json.hpp>
 
 #include "ingot/checkpoint/checkpoint_store.h"
-#include "ingot/config/config_toml.h"
 #include "ingot/core/error.h"
 #include "ingot/formats/metrics_log.h"
 #include "ingot/run/data/run_data.h"
 #include "ingot/run/eval/run_eval.h"
+#include "tests/config/built_config.h"
+#include "tests/reference/error_of.h"
 #include "tests/run/training_fixture.h"
 
 namespace ingot {
@@ -157,17 +158,8 @@ TEST_F(ValidationSetsTest, AnInterruptedRunEndsAtTheSameStep) {
 }
 
 TEST_F(ValidationSetsTest, MistakesAreNamed) {
-  const auto refusal = [&](const std::vector<std::string>& settings) -> std::string {
-    ConfigBuilder builder;
-    builder.add_source("tiny-llama");
-    for (const std::string& setting : settings) builder.add_override(setting);
-    try {
-      static_cast<void>(builder.build());
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-      return error.what();
-    }
-    return "no error";
+  const auto refusal = [&](const std::vector<std::string>& settings) {
+    return usage_error([&] { built_config("tiny-llama", settings); });
   };
   const char* form = "data.val_sets must hold NAME=PATH, with a name of letters, digits";
   for (const char* bad : {"news.txt", "=news.txt", "a b=news.txt", "news="})

@@ -43,10 +43,11 @@ struct Call {
     cudaDeviceSynchronize();
     return static_cast<char*>(place);
   }
-  void make_fp8() {
+  Call& make_fp8() {
     a_type = CUDA_R_8F_E4M3;
     b_type = CUDA_R_8F_E5M2;
     scale = memory();
+    return *this;
   }
 
   // Returns "" or the reason for which a function refused the call.
@@ -132,9 +133,10 @@ struct WrongCall {
 void PrintTo(const WrongCall& call, std::ostream* out) { *out << call.name; }
 
 void spoil_bias(Call& c) { c.epilogue = CUBLASLT_EPILOGUE_BIAS; }
-void make_aux(Call& c) {
+Call& make_aux(Call& c) {
   c.epilogue = CUBLASLT_EPILOGUE_DGELU;
   c.aux = Call::memory();
+  return c;
 }
 
 const WrongCall kWrongCalls[] = {
@@ -149,48 +151,19 @@ const WrongCall kWrongCalls[] = {
      [](Call& c) { c.compute = CUBLAS_COMPUTE_32F_FAST_TF32; }},
     {"ScaleOfBf16", "scales of operands that are not FP8", [](Call& c) { c.scale = Call::memory(); }},
     {"Fp8NotKMajor", "FP8 operands that are not K-major (TN)",
-     [](Call& c) {
-       c.make_fp8();
-       c.turn_a = CUBLAS_OP_N;
-     }},
-    {"TwoE5m2", "two operands of e5m2",
-     [](Call& c) {
-       c.make_fp8();
-       c.a_type = CUDA_R_8F_E5M2;
-     }},
-    {"Fp8Sizes", "no multiples of 16",
-     [](Call& c) {
-       c.make_fp8();
-       c.k = 56;
-     }},
-    {"Fp8LeadingDimension", "no multiples of 16",
-     [](Call& c) {
-       c.make_fp8();
-       c.a_ld = 72;
-     }},
+     [](Call& c) { c.make_fp8().turn_a = CUBLAS_OP_N; }},
+    {"TwoE5m2", "two operands of e5m2", [](Call& c) { c.make_fp8().a_type = CUDA_R_8F_E5M2; }},
+    {"Fp8Sizes", "no multiples of 16", [](Call& c) { c.make_fp8().k = 56; }},
+    {"Fp8LeadingDimension", "no multiples of 16", [](Call& c) { c.make_fp8().a_ld = 72; }},
     {"Fp8ScalesOfTwoKinds", "scales of two kinds",
-     [](Call& c) {
-       c.make_fp8();
-       c.a_mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
-     }},
-    {"Fp8Pointer", "an FP8 matrix that is not on 16 bytes",
-     [](Call& c) {
-       c.make_fp8();
-       c.align = 8;
-     }},
+     [](Call& c) { c.make_fp8().a_mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F; }},
+    {"Fp8Pointer", "an FP8 matrix that is not on 16 bytes", [](Call& c) { c.make_fp8().align = 8; }},
     {"NoBias", "an epilogue with a bias and no pointer to it", spoil_bias},
     {"NoAux", "an epilogue with a second matrix and no pointer",
      [](Call& c) { c.epilogue = CUBLASLT_EPILOGUE_DGELU; }},
-    {"AuxTooNarrow", "the second matrix has rows below those of D",
-     [](Call& c) {
-       make_aux(c);
-       c.aux_ld = 24;
-     }},
+    {"AuxTooNarrow", "the second matrix has rows below those of D", [](Call& c) { make_aux(c).aux_ld = 24; }},
     {"AuxRows", "the second matrix has rows that are no multiple of 8",
-     [](Call& c) {
-       make_aux(c);
-       c.aux_ld = 36;
-     }},
+     [](Call& c) { make_aux(c).aux_ld = 36; }},
     {"LessAlignedThanPromised", "a matrix that is less aligned than promised", [](Call& c) { c.b += 2; }},
     {"AddendLessAlignedThanPromised", "a matrix that is less aligned than promised",
      [](Call& c) { c.c = Call::memory() + 16; }},

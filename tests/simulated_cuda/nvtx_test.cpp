@@ -8,6 +8,7 @@
 
 #include "ingot/config/config_toml.h"
 #include "ingot/profile/bench_step.h"
+#include "tests/config/built_config.h"
 
 namespace {
 
@@ -58,15 +59,13 @@ namespace {
 constexpr int64_t kSteps = 3, kMicros = 2, kBlocks = 2;
 
 StepBench timed(const std::vector<std::string>& more) {
-  ConfigBuilder builder;
-  builder.add_source("tiny-llama");
-  for (const char* setting :
-       {"train.device=cuda", "model.vocab=64", "model.width=16", "model.heads=2", "model.kv_heads=0",
-        "model.layers=2", "model.context=8", "train.batch_size=2", "train.grad_accum=2"})
-    builder.add_override(setting);
-  for (const std::string& setting : more) builder.add_override(setting);
+  const RunConfig config = built_config(
+      "tiny-llama",
+      {"train.device=cuda", "model.vocab=64", "model.width=16", "model.heads=2", "model.kv_heads=0",
+       "model.layers=2", "model.context=8", "train.batch_size=2", "train.grad_accum=2"},
+      more);
   ranges() = {};
-  return bench_step(builder.build(), {.steps = kSteps, .times_products = false});
+  return bench_step(config, {.steps = kSteps, .times_products = false});
 }
 
 // Returns how often a range of this name lies in the timed steps.

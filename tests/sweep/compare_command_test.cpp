@@ -15,20 +15,19 @@ namespace {
 using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
-using testing::Not;
 
 class CompareCommand : public ProgramInFolder {
  protected:
   void train(const std::string& out, const std::vector<std::string>& settings) const {
     std::vector<std::string> all = {"train.steps=40", "train.threads=1", "eval.max_tokens=512"};
     all.insert(all.end(), settings.begin(), settings.end());
-    const Ended ended = run(small_run(out, all));
+    const Outcome ended = run(small_run(out, all));
     ASSERT_EQ(ended.exit_code, 0) << ended.output;
   }
   json compared(const std::vector<std::string>& runs) const {
     std::vector<std::string> words = {"compare", "--json"};
     for (const std::string& name : runs) words.push_back(path(name));
-    const Ended ended = run(words);
+    const Outcome ended = run(words);
     EXPECT_EQ(ended.exit_code, 0) << ended.output;
     return json::parse(ended.output);
   }
@@ -40,7 +39,7 @@ TEST_F(CompareCommand, ShowsWhatDiffersAndByHowMuch) {
   const std::string tasks = "eval.tasks=[\"" + path("colours.jsonl") + "\"]";
   train("low", {"optimizer.lr=1e-4", tasks});
   train("high", {"optimizer.lr=1e-2", tasks});
-  const Ended text = run({"compare", path("low"), path("high"), "--html", path("page.html")});
+  const Outcome text = run({"compare", path("low"), path("high"), "--html", path("page.html")});
   ASSERT_EQ(text.exit_code, 0) << text.output;
   EXPECT_THAT(text.output, AllOf(HasSubstr("* 1: optimizer.lr=0.0001"), HasSubstr("o 2: optimizer.lr=0.01"),
                                  HasSubstr("lower"), HasSubstr("written: ")));
@@ -83,15 +82,15 @@ TEST_F(CompareCommand, ASweepsFolderStandsForItsRuns) {
 
 TEST_F(CompareCommand, BadInputIsRefusedByName) {
   train("one", {});
-  const Ended single = run({"compare", path("one")});
+  const Outcome single = run({"compare", path("one")});
   EXPECT_EQ(single.exit_code, 2);
   EXPECT_THAT(single.output, HasSubstr("a comparison takes two runs or more"));
-  const Ended nowhere = run({"compare", path("one"), path("nowhere")});
+  const Outcome nowhere = run({"compare", path("one"), path("nowhere")});
   EXPECT_EQ(nowhere.exit_code, 2);
   EXPECT_THAT(nowhere.output, AllOf(HasSubstr("nowhere"), HasSubstr("it has no run.json")));
   train("two", {});
   write_file(path("two/run.json"), "{");
-  const Ended damaged = run({"compare", path("one"), path("two")});
+  const Outcome damaged = run({"compare", path("one"), path("two")});
   EXPECT_EQ(damaged.exit_code, 3);
   EXPECT_THAT(damaged.output, HasSubstr("two/run.json"));
   // A torn last line, which a killed run leaves, is no damage.

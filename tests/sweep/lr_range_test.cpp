@@ -16,6 +16,7 @@
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/sweep/vary.h"
+#include "tests/reference/error_of.h"
 #include "tests/regress/run_program.h"
 
 namespace ingot {
@@ -88,15 +89,9 @@ TEST(LrRange, GroupsKeepTheirRatios) {
 
 TEST(LrRange, RefusesWhatIsNoTest) {
   const auto refusal = [](const LrRangeSpec& spec, const RunConfig& config = {}) -> std::string {
-    try {
-      lr_range_config(config, spec);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-      return error.what();
-    }
-    return "";
+    return usage_error([&] { lr_range_config(config, spec); });
   };
-  EXPECT_EQ(refusal({}), "");
+  EXPECT_EQ(refusal({}), "no error");
   EXPECT_THAT(refusal({.from = 0, .to = 1, .steps = 100}), HasSubstr("--from must be a rate above 0"));
   EXPECT_THAT(refusal({.from = 1e-3, .to = 5e-3, .steps = 100}), HasSubstr("at least ten times --from"));
   EXPECT_THAT(refusal({.from = 1e-3, .to = HUGE_VAL, .steps = 100}), HasSubstr("--to"));
@@ -196,7 +191,7 @@ class LrRangeCommand : public ProgramInFolder {
 };
 
 TEST_F(LrRangeCommand, FindsAnIntervalAndWritesItsFiles) {
-  const Ended ended = run(line("r", {"--to", "10"}));
+  const Outcome ended = run(line("r", {"--to", "10"}));
   ASSERT_EQ(ended.exit_code, 0) << ended.output;
   EXPECT_THAT(ended.output, AllOf(HasSubstr("log10 of optimizer.lr"), HasSubstr("the loss has fallen at"),
                                   HasSubstr("ingot sweep tiny-llama --data"), HasSubstr("--seeds 2")));
@@ -210,7 +205,7 @@ TEST_F(LrRangeCommand, FindsAnIntervalAndWritesItsFiles) {
   // The first losses are those of `ingot train` at these rates: an untrained model's.
   EXPECT_NEAR(found["points"][0]["loss"].get<double>(), std::log(256), 0.5);
 
-  const Ended again = run(line("r", {"--to", "10", "--json"}));
+  const Outcome again = run(line("r", {"--to", "10", "--json"}));
   ASSERT_EQ(again.exit_code, 0) << again.output;
   EXPECT_EQ(read_file(path("r/lr-range.json")),
             found.dump(2).size() ? read_file(path("r/lr-range.json")) : "");
@@ -218,8 +213,8 @@ TEST_F(LrRangeCommand, FindsAnIntervalAndWritesItsFiles) {
 }
 
 TEST_F(LrRangeCommand, ADivergingRunIsAResult) {
-  const Ended ended = run(line("r", {"--from", "1e-3", "--to", "1e12", "--set", "optimizer.kind=sgd", "--set",
-                                     "optimizer.grad_clip=0"}));
+  const Outcome ended = run(line("r", {"--from", "1e-3", "--to", "1e12", "--set", "optimizer.kind=sgd",
+                                       "--set", "optimizer.grad_clip=0"}));
   ASSERT_EQ(ended.exit_code, 0) << ended.output;
   const json found = json::parse(read_file(path("r/lr-range.json")));
   EXPECT_TRUE(found["points"].back()["loss"].is_null());
@@ -227,21 +222,21 @@ TEST_F(LrRangeCommand, ADivergingRunIsAResult) {
 }
 
 TEST_F(LrRangeCommand, BadInputIsRefused) {
-  const Ended low = run(line("r", {"--to", "1e-4"}));
+  const Outcome low = run(line("r", {"--to", "1e-4"}));
   EXPECT_EQ(low.exit_code, 2) << low.output;
   EXPECT_THAT(low.output, HasSubstr("did not rise after it; raise --to"));
-  const Ended range = run(line("s", {"--from", "1"}));
+  const Outcome range = run(line("s", {"--from", "1"}));
   EXPECT_EQ(range.exit_code, 2);
   EXPECT_THAT(range.output, HasSubstr("--to must be at least ten times --from"));
   EXPECT_FALSE(std::filesystem::exists(path("s")));
   make_folders(path("t/run"));
   write_file(path("t/run/precious"), "words");
-  const Ended other = run(line("t"));
+  const Outcome other = run(line("t"));
   EXPECT_EQ(other.exit_code, 2);
   EXPECT_THAT(other.output, HasSubstr("t/run exists and is not a run"));
   EXPECT_EQ(read_file(path("t/run/precious")), "words");
   std::filesystem::remove(path("text.txt"));
-  const Ended text = run(line("u"));
+  const Outcome text = run(line("u"));
   EXPECT_EQ(text.exit_code, 3) << text.output;
   EXPECT_THAT(text.output, HasSubstr("text.txt"));
 }
@@ -250,7 +245,7 @@ TEST_F(LrRangeCommand, ASignalEndsIt) {
   const pid_t pid = start(line("r", {"--steps", "100000"}));
   ASSERT_TRUE(comes(path("r/run/metrics.jsonl")));
   kill(pid, SIGINT);
-  const Ended ended = wait(pid);
+  const Outcome ended = wait(pid);
   EXPECT_EQ(ended.exit_code, 75) << ended.output;
   EXPECT_THAT(ended.output, HasSubstr("the same command begins again"));
 }

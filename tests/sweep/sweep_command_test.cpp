@@ -19,7 +19,6 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::Not;
 
 class SweepCommand : public ProgramInFolder {
  protected:
@@ -41,8 +40,8 @@ class SweepCommand : public ProgramInFolder {
 };
 
 TEST_F(SweepCommand, TrainsEverySettingAndWritesTheTable) {
-  const Ended ended = run(line("s", {"optimizer.lr=1e-4..1e-2:log:3", "model.norm=rmsnorm,layernorm"},
-                               {"--seeds", "2", "--jobs", "2"}));
+  const Outcome ended = run(line("s", {"optimizer.lr=1e-4..1e-2:log:3", "model.norm=rmsnorm,layernorm"},
+                                 {"--seeds", "2", "--jobs", "2"}));
   ASSERT_EQ(ended.exit_code, 0) << ended.output;
   EXPECT_THAT(ended.output,
               AllOf(HasSubstr("12 runs, 2 at a time"), HasSubstr("| optimizer.lr | model.norm |"),
@@ -71,7 +70,7 @@ TEST_F(SweepCommand, TrainsEverySettingAndWritesTheTable) {
 TEST_F(SweepCommand, ARunIsTheSameAsByTrain) {
   ASSERT_EQ(run(line("s", {"optimizer.lr=2e-3"})).exit_code, 0);
   const json sweep = result("s");
-  const Ended alone = run(small_run(
+  const Outcome alone = run(small_run(
       "alone", {"train.steps=12", "optimizer.lr=2e-3", "train.threads=" + sweep["threads"].dump()}));
   ASSERT_EQ(alone.exit_code, 0) << alone.output;
   const json record = json::parse(read_file(path("alone/run.json")));
@@ -90,11 +89,11 @@ TEST_F(SweepCommand, KilledAtAnyMomentItGoesOnToTheSameTable) {
     const pid_t pid = start(line("s", vary, more));
     std::this_thread::sleep_for(std::chrono::milliseconds(30 + random() % 400));
     kill(pid, SIGKILL);
-    kills += wait(pid).exit_code == -SIGKILL;
+    kills += wait(pid).exit_code == 128 + SIGKILL;
   }
   EXPECT_GT(kills, 0) << "the sweep was too fast to be killed";
   // The runs of a killed sweep end soon after it: each has lost the process that started it.
-  Ended last;
+  Outcome last;
   for (int attempt = 0; attempt < 40; ++attempt) {
     last = run(line("s", vary, more));
     if (last.exit_code == 0) break;
@@ -131,8 +130,8 @@ TEST_F(SweepCommand, ValuesAndSeedsAreAdded) {
 }
 
 TEST_F(SweepCommand, ADivergingRunIsAResult) {
-  const Ended ended = run(line("s", {"optimizer.lr=1e-3,1e30"},
-                               {"--set", "optimizer.kind=sgd", "--set", "optimizer.grad_clip=0"}));
+  const Outcome ended = run(line("s", {"optimizer.lr=1e-3,1e30"},
+                                 {"--set", "optimizer.kind=sgd", "--set", "optimizer.grad_clip=0"}));
   ASSERT_EQ(ended.exit_code, 0) << ended.output;
   const json sweep = result("s");
   EXPECT_EQ(sweep["runs"][1]["status"], "diverged") << sweep.dump(2);
@@ -146,7 +145,7 @@ TEST_F(SweepCommand, AFailedRunIsNamedAndTriedAgain) {
   const std::string text = read_file(path("text.txt"));
   std::filesystem::remove(path("text.txt"));
   std::filesystem::remove_all(path("s/") + result("s")["runs"][1]["folder"].get<std::string>());
-  const Ended failed = run(words);
+  const Outcome failed = run(words);
   EXPECT_EQ(failed.exit_code, 3) << failed.output;
   EXPECT_THAT(failed.output, AllOf(HasSubstr("1 of 2 runs failed; the first, optimizer.lr=0.01"),
                                    HasSubstr("the same command tries them again")));
@@ -170,20 +169,20 @@ TEST_F(SweepCommand, SignalsAndTheBudgetEndItWithTheRunsSaved) {
     for (const json& run : planned["runs"])  // run.json comes after the text was read
       EXPECT_TRUE(comes(path(out) + "/" + run["folder"].get<std::string>() + "/run.json"));
     kill(pid, signal);
-    const Ended ended = wait(pid);
+    const Outcome ended = wait(pid);
     EXPECT_EQ(ended.exit_code, 75) << ended.output;
     EXPECT_THAT(ended.output, AllOf(HasSubstr("the same command goes on"), HasSubstr("interrupted")));
     EXPECT_EQ(statuses(result(out)), (std::map<std::string, int>{{"interrupted", 2}})) << ended.output;
   }
   std::vector<std::string> budget = line("b", vary, longer);
   budget.insert(budget.end(), {"--budget", "1s"});
-  const Ended ended = run(budget);
+  const Outcome ended = run(budget);
   EXPECT_EQ(ended.exit_code, 75) << ended.output;
   EXPECT_THAT(ended.output, HasSubstr("the budget is used up; go on with the same command"));
 }
 
 TEST_F(SweepCommand, HalvingStopsTheWorstAndTrainsTheBestToTheEnd) {
-  const Ended ended =
+  const Outcome ended =
       run(line("s", {"optimizer.lr=1e-6,1e-5,1e-4,1e-2"}, {"--halving", "2", "--set", "train.steps=16"}));
   ASSERT_EQ(ended.exit_code, 0) << ended.output;
   const json sweep = result("s");
@@ -193,8 +192,8 @@ TEST_F(SweepCommand, HalvingStopsTheWorstAndTrainsTheBestToTheEnd) {
   EXPECT_THAT(steps, ElementsAre(4, 4, 8, 16));
   EXPECT_EQ(sweep["best"]["set"], (json{{"optimizer.lr", 0.01}}));
   // The survivor, stopped twice on its way, has the loss of a run that was never stopped.
-  const Ended alone = run(small_run("alone", {"train.steps=16", "optimizer.lr=1e-2", "checkpoint.every=2",
-                                              "train.threads=" + sweep["threads"].dump()}));
+  const Outcome alone = run(small_run("alone", {"train.steps=16", "optimizer.lr=1e-2", "checkpoint.every=2",
+                                                "train.threads=" + sweep["threads"].dump()}));
   ASSERT_EQ(alone.exit_code, 0);
   EXPECT_EQ(sweep["runs"][3]["val_loss"].get<double>(),
             json::parse(read_file(path("alone/run.json")))["val_loss"].get<double>());
@@ -202,19 +201,19 @@ TEST_F(SweepCommand, HalvingStopsTheWorstAndTrainsTheBestToTheEnd) {
 }
 
 TEST_F(SweepCommand, JsonAndDryRun) {
-  const Ended dry = run(line("s", {"optimizer.lr=1e-3,1e-2"}, {"--seeds", "2", "--dry-run"}));
+  const Outcome dry = run(line("s", {"optimizer.lr=1e-3,1e-2"}, {"--seeds", "2", "--dry-run"}));
   EXPECT_EQ(dry.exit_code, 0) << dry.output;
   EXPECT_THAT(dry.output, AllOf(HasSubstr("optimizer.lr=0.01 seed="), HasSubstr("4 runs, ")));
   EXPECT_FALSE(std::filesystem::exists(path("s")));
   ASSERT_EQ(run(line("s", {"optimizer.lr=1e-3"}, {"--json"})).exit_code, 0);
-  const Ended again = run(line("s", {"optimizer.lr=1e-3"}, {"--json"}));
+  const Outcome again = run(line("s", {"optimizer.lr=1e-3"}, {"--json"}));
   // Progress goes to stderr, which the test reads together with the JSON.
   EXPECT_EQ(json::parse(again.output.substr(again.output.find("{\n"))), result("s"));
 }
 
 TEST_F(SweepCommand, RefusesBadInputAndLeavesTheFolderAlone) {
   const auto refusal = [&](const std::vector<std::string>& words) {
-    const Ended ended = run(words);
+    const Outcome ended = run(words);
     EXPECT_EQ(ended.exit_code, 2) << ended.output;
     return ended.output;
   };
@@ -243,7 +242,7 @@ TEST_F(SweepCommand, TwoSweepsDoNotShareAFolder) {
   const pid_t first = start(line("s", {"optimizer.lr=1e-3"}, longer));
   ASSERT_TRUE(comes(path("s/sweep.json")));
   const std::string output = read_file(path("output"));
-  const Ended second = run(line("s", {"optimizer.lr=1e-3"}, longer));
+  const Outcome second = run(line("s", {"optimizer.lr=1e-3"}, longer));
   EXPECT_NE(second.exit_code, 0);
   EXPECT_THAT(second.output, HasSubstr(path("s")));
   kill(first, SIGTERM);

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/sweep/result_json.h"
 #include "ingot/sweep/sweep_report.h"
+#include "tests/reference/error_of.h"
 #include "tests/regress/run_program.h"
 
 namespace ingot {
@@ -195,13 +195,8 @@ TEST_F(SweepFiles, ADamagedRecordIsRefusedByName) {
   without.erase("threads");
   for (const std::string& text : {whole.substr(0, whole.size() / 2), std::string("[]"), without.dump()}) {
     write_file(folder_ / "sweep.json", text);
-    try {
-      read_sweep_record(folder_);
-      FAIL() << "it was read";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::kData);
-      EXPECT_THAT(error.what(), HasSubstr((folder_ / "sweep.json").string()));
-    }
+    EXPECT_THAT(data_error([&] { read_sweep_record(folder_); }),
+                HasSubstr((folder_ / "sweep.json").string()));
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "ingot/core/error.h"
 #include "ingot/sweep/sweep_jobs.h"
+#include "tests/reference/error_of.h"
 
 namespace ingot {
 namespace {
@@ -28,19 +29,8 @@ SweepSpec spec_of(const std::vector<std::string>& vary, int64_t seeds = 1) {
   return spec;
 }
 
-template <class Function>
-std::string refusal_of(ErrorKind kind, const Function& function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), kind) << error.what();
-    return error.what();
-  }
-  return "";
-}
-
 std::string refused_runs(const SweepSpec& spec) {
-  return refusal_of(ErrorKind::kUsage, [&] { sweep_runs(spec); });
+  return usage_error([&] { sweep_runs(spec); });
 }
 
 TEST(SweepSpec, AllCombinationsForOneSeedThenTheNext) {
@@ -157,7 +147,7 @@ TEST(SweepJobs, RefusesRunsThatDoNotFit) {
   const SweepSpec spec = spec_of({"model.width=32,64"});
   const std::vector<SweepRun> runs = sweep_runs(spec);
   const uint64_t small = plan_jobs(spec, {runs[0]}, 1, 1, machine_of(1, 1ull << 36)).run_bytes;
-  EXPECT_THAT(refusal_of(ErrorKind::kMemory, [&] { plan_jobs(spec, runs, 0, 0, machine_of(2, small)); }),
+  EXPECT_THAT(error_of([&] { plan_jobs(spec, runs, 0, 0, machine_of(2, small)); }, ErrorKind::kMemory),
               AllOf(HasSubstr("model.width=64: a run needs"), HasSubstr("this test")));
 }
 
@@ -217,7 +207,7 @@ TEST(SweepJobs, ARunHasAGpuForEachOfItsRanks) {
               ElementsAre("CUDA_VISIBLE_DEVICES=4,GPU-5", "CUDA_VISIBLE_DEVICES=6,7",
                           "CUDA_VISIBLE_DEVICES=4,GPU-5"));
   const SweepSpec eight = spec_of({"train.device=cuda", "parallel.fsdp=8"});
-  EXPECT_THAT(refusal_of(ErrorKind::kUsage, [&] { plan_jobs(eight, sweep_runs(eight), 0, 0, machine); }),
+  EXPECT_THAT(usage_error([&] { plan_jobs(eight, sweep_runs(eight), 0, 0, machine); }),
               HasSubstr("parallel.fsdp=8: a run has 8 ranks (fsdp=8), and this machine has 4 GPUs"));
 }
 

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "ingot/core/error.h"
+#include "tests/reference/error_of.h"
 
 namespace ingot {
 namespace {
@@ -16,13 +16,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 std::string refusal_of(const std::string& text) {
-  try {
-    parse_vary(text);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUsage) << text;
-    return error.what();
-  }
-  return "";
+  return usage_error([&] { parse_vary(text); });
 }
 
 TEST(Vary, ListsStandAsTheConfigurationWritesThem) {

@@ -21,7 +21,7 @@ class EvalTasks : public ProgramInFolder {
     std::string text;
     for (int i = 0; text.size() < 20'000; ++i) text += i * i % 7 % 2 == 0 ? "a: yes\n" : "b: no\n";
     write_file(path("text.txt"), text);
-    const Ended trained = run(small_run("run", {"train.steps=200", "optimizer.lr=1e-2"}));
+    const Outcome trained = run(small_run("run", {"train.steps=200", "optimizer.lr=1e-2"}));
     ASSERT_EQ(trained.exit_code, 0) << trained.output;
     const auto question = [](const char* stem, const char* key) {
       return fmt::format(
@@ -40,13 +40,13 @@ class EvalTasks : public ProgramInFolder {
           "{\"query\": \"b:\", \"choices\": [\"yes\", \"no\"], \"gold\": 1}\n";
     write_file(path("core.jsonl"), core);
   }
-  Ended eval(std::vector<std::string> arguments) const {
+  Outcome eval(std::vector<std::string> arguments) const {
     arguments.insert(arguments.begin(), {"eval", path("run")});
     return run(arguments);
   }
   EvalJson results(std::vector<std::string> arguments) const {
     arguments.insert(arguments.end(), {"--quiet", "--json"});
-    const Ended ended = eval(arguments);
+    const Outcome ended = eval(arguments);
     EXPECT_EQ(ended.exit_code, 0) << ended.output;
     return EvalJson::parse(ended.output.substr(ended.output.find('{')));
   }
@@ -82,7 +82,7 @@ TEST_F(EvalTasks, ScoresTheKnownAnswers) {
       eval({"--tasks", path("known.jsonl"), "--shots", "3"}).output,
       HasSubstr(
           "known.jsonl:1: 8 of 8 prompts, this one the first, are longer than the model's context of 32"));
-  const Ended table = eval({"--tasks", path("known.jsonl"), path("words.jsonl")});
+  const Outcome table = eval({"--tasks", path("known.jsonl"), path("words.jsonl")});
   EXPECT_THAT(table.output, HasSubstr("known  openbookqa             4  0.7500 +- 0.2500  0.7500 +- 0.2500"));
 }
 
@@ -112,7 +112,7 @@ TEST_F(EvalTasks, RefusesBadInputInOneLine) {
   make_folders(path("other"));
   write_file(path("other/known.jsonl"), "{\"text\": \"a b\"}\n");
   const auto refused = [&](const std::vector<std::string>& arguments, int code, const std::string& why) {
-    const Ended ended = eval(arguments);
+    const Outcome ended = eval(arguments);
     EXPECT_EQ(ended.exit_code, code) << ended.output;
     EXPECT_THAT(ended.output, HasSubstr(why));
   };

@@ -7,24 +7,18 @@
 
 #include <set>
 
-#include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/tasks/task_tokens.h"
+#include "tests/reference/error_of.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 namespace {
 
 using testing::HasSubstr;
 
-class TaskFileTest : public testing::Test {
+class TaskFileTest : public FolderTest {
  protected:
-  TaskFileTest()
-      : folder_(std::filesystem::temp_directory_path() / fmt::format("ingot_task_file_{}", getpid())) {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  ~TaskFileTest() override { std::filesystem::remove_all(folder_); }
-
   std::filesystem::path written(const std::string& name, const std::string& text) const {
     write_file(folder_ / name, text);
     return folder_ / name;
@@ -39,18 +33,6 @@ class TaskFileTest : public testing::Test {
           i);
     return written(name, text);
   }
-  template <typename F>
-  void expect_error(const F& call, ErrorKind kind, const std::string& why) const {
-    try {
-      call();
-      FAIL() << "no error: " << why;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), kind);
-      EXPECT_THAT(error.what(), HasSubstr(why));
-    }
-  }
-
-  std::filesystem::path folder_;
 };
 
 TEST_F(TaskFileTest, ReadsTheRecordsAndNamesFileAndLineOfAFault) {
@@ -58,14 +40,14 @@ TEST_F(TaskFileTest, ReadsTheRecordsAndNamesFileAndLineOfAFault) {
   EXPECT_EQ(file.name(), "a.b");
   ASSERT_EQ(file.records.size(), 2u);
   EXPECT_EQ(file.place(1), (folder_ / "a.b.jsonl").string() + ":3");
-  expect_error([&] { TaskFile(written("empty.jsonl", "\n")); }, ErrorKind::kData,
-               "empty.jsonl: has no records");
-  expect_error(
-      [&] {
+  EXPECT_THAT(data_error([&] { TaskFile(written("empty.jsonl", "\n")); }),
+              HasSubstr("empty.jsonl: has no records"));
+  EXPECT_THAT(
+      data_error([&] {
         TaskFile(written("mixed.jsonl", "{\"text\": \"one two\"}\n{\"query\": \"\", \"choices\": []}"));
-      },
-      ErrorKind::kData, "mixed.jsonl:2: has the shape multiple_choice");
-  expect_error([&] { TaskFile(folder_ / "none.jsonl"); }, ErrorKind::kData, "none.jsonl");
+      }),
+      HasSubstr("mixed.jsonl:2: has the shape multiple_choice"));
+  EXPECT_THAT(data_error([&] { TaskFile(folder_ / "none.jsonl"); }), HasSubstr("none.jsonl"));
 }
 
 TEST_F(TaskFileTest, DrawsOtherRecordsAsExamplesByTheSeed) {
@@ -87,13 +69,14 @@ TEST_F(TaskFileTest, DrawsOtherRecordsAsExamplesByTheSeed) {
   EXPECT_GT(changed, 0);
   const TaskPrompts other(task, {.count = 1, .from = questions("other.jsonl", 1)});
   EXPECT_EQ(other.of(3)[0].text(), "q0 yes\n\nq3 no");
-  expect_error([&] { TaskPrompts(task, {.count = 5}); }, ErrorKind::kUsage,
-               "task.jsonl has 4 examples for " + task.place(0) + "; give fewer shots");
-  expect_error([&] { TaskPrompts(task, {.count = 2, .from = folder_ / "other.jsonl"}); }, ErrorKind::kUsage,
-               "other.jsonl has 1 examples");
-  expect_error(
-      [&] { TaskPrompts(task, {.count = 1, .from = written("words.jsonl", "{\"text\": \"a b\"}")}); },
-      ErrorKind::kData, "the examples in " + (folder_ / "words.jsonl").string() + " have the shape lambada");
+  EXPECT_THAT(usage_error([&] { TaskPrompts(task, {.count = 5}); }),
+              HasSubstr("task.jsonl has 4 examples for " + task.place(0) + "; give fewer shots"));
+  EXPECT_THAT(usage_error([&] { TaskPrompts(task, {.count = 2, .from = folder_ / "other.jsonl"}); }),
+              HasSubstr("other.jsonl has 1 examples"));
+  EXPECT_THAT(data_error([&] {
+                TaskPrompts(task, {.count = 1, .from = written("words.jsonl", "{\"text\": \"a b\"}")});
+              }),
+              HasSubstr("the examples in " + (folder_ / "words.jsonl").string() + " have the shape lambada"));
 }
 
 TEST_F(TaskFileTest, ExamplesOfMmluAreTheFirstOfTheSubject) {
@@ -107,8 +90,8 @@ TEST_F(TaskFileTest, ExamplesOfMmluAreTheFirstOfTheSubject) {
   EXPECT_THAT(first, testing::StartsWith(
                          "The following are multiple choice questions (with answers) about y z.\n\n"));
   EXPECT_THAT(first, HasSubstr(task.records[1].contexts[0] + " B\n\n" + task.records[3].contexts[0] + " A"));
-  expect_error([&] { TaskPrompts(task, {.count = 2}); }, ErrorKind::kUsage,
-               "has 1 examples for " + task.place(1) + ", of y z");
+  EXPECT_THAT(usage_error([&] { TaskPrompts(task, {.count = 2}); }),
+              HasSubstr("has 1 examples for " + task.place(1) + ", of y z"));
 }
 
 TEST_F(TaskFileTest, CoreHasItsDelimiterAndLambadaTwoSpaces) {
@@ -135,13 +118,15 @@ TEST_F(TaskFileTest, TokensOfAPairAreSplitWhereTheContextEnds) {
   EXPECT_EQ(cut.first, 4u);
   EXPECT_TRUE(cut.is_cut);
   EXPECT_EQ(encoder.request({"0", " ", "abcde"}).first, 1u);
-  expect_error([&] { encoder.request({"0", " ", "abcdef"}); }, ErrorKind::kData, "the answer has 7 tokens");
-  expect_error([&] { encoder.request({" ", " ", "ab"}); }, ErrorKind::kData, "the context is empty");
-  expect_error(
-      [&] {
-        TaskEncoder(*bytes, {}, 6, 99).request({"0", " ", "z"});
-      },
-      ErrorKind::kData, "the token 122");
+  EXPECT_THAT(data_error([&] {
+                encoder.request({"0", " ", "abcdef"});
+              }),
+              HasSubstr("the answer has 7 tokens"));
+  EXPECT_THAT(data_error([&] { encoder.request({" ", " ", "ab"}); }), HasSubstr("the context is empty"));
+  EXPECT_THAT(data_error([&] {
+                TaskEncoder(*bytes, {}, 6, 99).request({"0", " ", "z"});
+              }),
+              HasSubstr("the token 122"));
 
   const TaskEncoder started(*bytes, {.every = 1, .empty = 1}, 6, 256);
   EXPECT_EQ(started.request({"ab", " ", "c"}).tokens, (Ids{1, 'a', 'b', ' ', 'c'}));
@@ -153,11 +138,10 @@ TEST_F(TaskFileTest, TokensOfAPairAreSplitWhereTheContextEnds) {
                 .tokens,
             (Ids{1, 'a', 'b', ' ', 'c'}))
       << "a text that begins with the start has it once";
-  expect_error(
-      [&] {
-        started.request({"", "", "\x01"});
-      },
-      ErrorKind::kData, "leaves no token for the answer");
+  EXPECT_THAT(data_error([&] {
+                started.request({"", "", "\x01"});
+              }),
+              HasSubstr("leaves no token for the answer"));
   EXPECT_EQ(started.request({"", "", "cd"}).tokens, (Ids{1, 'c', 'd'}));
   EXPECT_EQ(started
                 .request({"", "",

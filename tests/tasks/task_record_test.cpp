@@ -4,12 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "ingot/core/error.h"
+#include "tests/reference/error_of.h"
 
 namespace ingot {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -31,14 +30,8 @@ void expect_record(const std::string& line, TaskShape shape, const std::vector<s
 
 void expect_refused(const std::string& line, const std::string& why,
                     std::optional<TaskShape> shape = std::nullopt) {
-  try {
-    parse_task_record(line, "task.jsonl", 7, shape);
-    FAIL() << "accepted: " << line;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kData);
-    EXPECT_THAT(error.what(), StartsWith("task.jsonl:7: "));
-    EXPECT_THAT(error.what(), HasSubstr(why));
-  }
+  EXPECT_THAT(data_error([&] { parse_task_record(line, "task.jsonl", 7, shape); }),
+              testing::AllOf(StartsWith("task.jsonl:7: "), HasSubstr(why)));
 }
 
 TEST(TaskRecord, HasThePromptOfItsShape) {

@@ -7,6 +7,7 @@
 #include "ingot/parallel/parallelize.h"
 #include "ingot/profile/bench_checkpointing.h"
 #include "ingot/train/trainer.h"
+#include "tests/train/small_training.h"
 
 namespace ingot {
 namespace {
@@ -28,16 +29,9 @@ size_t activation_bytes(const Trainer& trainer) {
 }
 
 std::vector<float> weights_after(const RunConfig& c, int steps, size_t* bytes = nullptr) {
-  std::vector<uint16_t> tokens(5000);
-  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>((i * i + 7 * i) % 251);
-  TokenSource source;
-  source.add(tokens);
-  Trainer trainer(c, parallelize(c));
-  trainer.initialise();
-  const Sampler sampler(SampleOrder::kRandom, 1, source.tokens(), c.model.context);
-  Loader loader(source, sampler,
-                {.shape = trainer.layout().batch_shape, .readers = 1, .reader = 0, .prefetch = 1});
-  for (int i = 0; i < steps; ++i) trainer.step(loader, {.lr = 1e-3});
+  SmallTraining training(c, squares());
+  Trainer& trainer = training.trainer;
+  for (int i = 0; i < steps; ++i) trainer.step(training.loader, {.lr = 1e-3});
   if (bytes) *bytes = activation_bytes(trainer);
   std::vector<float> weights;
   for (int u = 0; u < trainer.layout().model->params().units(); ++u) {

@@ -6,9 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "ingot/config/config_toml.h"
 #include "ingot/parallel/parallelize.h"
 #include "ingot/train/trainer.h"
+#include "tests/config/built_config.h"
+#include "tests/data/all_tokens.h"
+#include "tests/reference/error_of.h"
 #include "tests/train/gradients.h"
 #include "tests/train/old_gradients.h"
 
@@ -20,8 +22,7 @@ inline TokenSource chain() {
   std::vector<uint16_t> tokens(4000);
   for (size_t i = 1; i < tokens.size(); ++i)
     tokens[i] = static_cast<uint16_t>((tokens[i - 1] * 5 + 3 + (i % 17 == 0)) % 61);
-  TokenSource source;
-  source.add(tokens);
+  TokenSource source = source_of(std::move(tokens));
   DocumentStarts documents;
   for (int64_t i = 0; i < 4000; i += i < 2000 ? 300 : 90) documents.positions.push_back(i);
   source.set_documents(documents);
@@ -30,23 +31,25 @@ inline TokenSource chain() {
 
 // Returns the configuration of a model for chain(), with assignments as on the command line.
 inline RunConfig small_config(const std::vector<std::string>& assignments) {
-  ConfigBuilder builder;
-  for (const char* always : {"model.layers=1", "model.heads=2", "model.width=32", "model.context=32",
-                             "model.vocab=61", "data.tokenizer=char", "train.batch_size=8"})
-    builder.add_override(always);
-  for (const std::string& assignment : assignments) builder.add_override(assignment);
-  return builder.build();
+  return built_config("",
+                      {"model.layers=1", "model.heads=2", "model.width=32", "model.context=32",
+                       "model.vocab=61", "data.tokenizer=char", "train.batch_size=8"},
+                      assignments);
 }
 
-inline RunConfig preset(const std::string& name) {
-  ConfigBuilder builder;
-  builder.add_source(name);
-  return builder.build();
+inline RunConfig preset(const std::string& name) { return built_config(name, {}); }
+
+// Returns a stream of ids below 251.
+inline TokenSource squares() {
+  std::vector<uint16_t> tokens(5000);
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>((i * i + 7 * i) % 251);
+  return source_of(std::move(tokens));
 }
 
 struct SmallTraining {
-  explicit SmallTraining(const RunConfig& config)
-      : trainer(config, parallelize(config)),
+  explicit SmallTraining(const RunConfig& config, TokenSource tokens = chain())
+      : source(std::move(tokens)),
+        trainer(config, parallelize(config)),
         sampler(SampleOrder::kRandom, 1, source.tokens(), config.model.context),
         loader(source, sampler,
                {.shape = trainer.layout().batch_shape, .readers = 1, .reader = 0, .prefetch = 1}) {
@@ -62,21 +65,15 @@ struct SmallTraining {
     return last;
   }
 
-  TokenSource source = chain();
+  TokenSource source;
   Trainer trainer;
   Sampler sampler;
   Loader loader;
 };
 
-// Returns the text of the kUsage error that the assignments cause, or "" if there is none.
+// Returns the text of the kUsage error that the assignments cause, or "no error".
 inline std::string refusal(const std::vector<std::string>& assignments) {
-  try {
-    small_config(assignments);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-    return error.what();
-  }
-  return {};
+  return usage_error([&] { small_config(assignments); });
 }
 
 }  // namespace ingot

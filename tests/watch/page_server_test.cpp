@@ -10,6 +10,8 @@
 #include "ingot/core/error.h"
 #include "ingot/watch/event_stream.h"
 #include "ingot/watch/view_json.h"
+#include "tests/http/http_client.h"
+#include "tests/reference/error_of.h"
 #include "tests/regress/run_script.h"
 #include "tests/watch/written_run.h"
 
@@ -19,7 +21,6 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::Not;
 
 // The data of the first event of that name; null if there is none.
 json data_of(const std::string& events, const std::string& name) {
@@ -156,15 +157,15 @@ class ServedRun : public testing::Test {
     server_->stop();
     thread_.join();
   }
+  int port() const {
+    const std::string url = server_->url();
+    return std::stoi(url.substr(url.rfind(':') + 1));
+  }
   // Sends the text of a request and returns all that comes back within the seconds.
   std::string raw(const std::string& request, double seconds = 3) const {
-    const std::string url = server_->url();
-    const std::string port = url.substr(url.rfind(':') + 1, url.size() - url.rfind(':') - 2);
-    write_file(run_.root() / "request", request);
-    return run_script(run_.root(),
-                      fmt::format("exec 3<>/dev/tcp/127.0.0.1/{}; cat request >&3; timeout {} cat <&3; true",
-                                  port, seconds))
-        .output;
+    const test::HttpClient client(port());
+    client.send(request);
+    return client.receive(seconds);
   }
   std::string get(const std::string& path, const std::string& host = "localhost") const {
     return raw("GET " + path + " HTTP/1.1\r\nHost: " + host + "\r\nConnection: close\r\n\r\n");
@@ -227,17 +228,9 @@ TEST_F(ServedRun, AppendedLinesArriveAsEvents) {
 }
 
 TEST_F(ServedRun, APortThatIsTakenIsOneClearError) {
-  const std::string url = server_->url();
-  const int port = std::stoi(url.substr(url.rfind(':') + 1));
-  try {
-    const PageServer second(*runs_, "127.0.0.1", port);
-    FAIL() << "two servers listen on one port";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-    EXPECT_THAT(
-        error.what(),
-        HasSubstr(fmt::format("port {} of 127.0.0.1: Address already in use; choose another --port", port)));
-  }
+  EXPECT_THAT(
+      usage_error([&] { const PageServer second(*runs_, "127.0.0.1", port()); }),
+      HasSubstr(fmt::format("port {} of 127.0.0.1: Address already in use; choose another --port", port())));
 }
 
 TEST(ServeCommand, PrintsItsAddressAndEndsWithZeroAtASignal) {

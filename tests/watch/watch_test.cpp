@@ -1,13 +1,6 @@
 // Tests of `ingot watch`: its frames, its lines, and the program on a pseudo-terminal.
-#include <fcntl.h>
 #include <gmock/gmock.h>
-#include <poll.h>
-#include <pty.h>
-#include <sys/ioctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <sstream>
@@ -16,6 +9,7 @@
 #include "ingot/run/record/utc_time.h"
 #include "ingot/watch/watch_frame.h"
 #include "ingot/watch/watcher.h"
+#include "tests/apps/pty_run.h"
 #include "tests/regress/run_script.h"
 #include "tests/watch/written_run.h"
 
@@ -178,59 +172,16 @@ PYTHONPATH=. INGOT_PYTHON=./limited $ingot export-run long --wandb --params; ech
             "project ingot\ncode 0\n");
 }
 
-// The program on a pseudo-terminal.
-class OnTerminal {
- public:
-  explicit OnTerminal(const std::filesystem::path& run, unsigned short rows, unsigned short columns) {
-    winsize size{.ws_row = rows, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
-    pid_ = forkpty(&fd_, nullptr, nullptr, &size);
-    if (pid_ == 0) {
-      ::setenv("TERM", "xterm", 1);
-      ::execl(INGOT_PROGRAM, "ingot", "watch", run.c_str(), nullptr);
-      ::_exit(127);
-    }
-  }
-  ~OnTerminal() {
-    ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
-    ::close(fd_);
-  }
-  // Reads until the output has the text or 10 s have passed. Returns what was read since the last call.
-  std::string until(const std::string& text) {
-    std::string out;
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    while (out.find(text) == std::string::npos && std::chrono::steady_clock::now() < end) {
-      pollfd ready{.fd = fd_, .events = POLLIN, .revents = 0};
-      if (::poll(&ready, 1, 100) <= 0) continue;
-      std::array<char, 4096> block{};
-      const ssize_t n = ::read(fd_, block.data(), block.size());
-      if (n <= 0) break;
-      out.append(block.data(), static_cast<size_t>(n));
-    }
-    return out;
-  }
-  void resize(unsigned short rows, unsigned short columns) const {
-    winsize size{.ws_row = rows, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
-    ioctl(fd_, TIOCSWINSZ, &size);
-  }
-  void signal(int number) const { ::kill(pid_, number); }
-  int wait() const {
-    int status = 0;
-    ::waitpid(pid_, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  }
-
- private:
-  int fd_ = -1;
-  pid_t pid_ = -1;
-};
+std::string watch_command(const WrittenRun& run) {
+  return "exec " INGOT_PROGRAM " watch " + run.folder().string();
+}
 
 TEST(WatchCommand, RedrawsOnATerminalAndLeavesItAsItWas) {
   const WrittenRun run("drawn", "running");
   write_file(run.folder() / "run.json",
              R"({"status": "running", "process": {"host": "node7", "boot_id": "b", "pid": 1}})");
   run.append_step(1, 6);
-  OnTerminal terminal(run.folder(), 20, 60);
+  PtyRun terminal(watch_command(run), 20, 60);
   EXPECT_THAT(terminal.until("\x1b[J"),
               testing::AllOf(HasSubstr("\x1b[?1049h"), HasSubstr("step 1/4"), HasSubstr("* train")));
   run.append_step(2, 5);
@@ -248,9 +199,9 @@ TEST(WatchCommand, ASignalLeavesTheTerminalAsItWas) {
   const WrittenRun run("left", "running");
   write_file(run.folder() / "run.json",
              R"({"status": "running", "process": {"host": "node7", "boot_id": "b", "pid": 1}})");
-  OnTerminal terminal(run.folder(), 20, 60);
+  PtyRun terminal(watch_command(run), 20, 60);
   terminal.until("\x1b[J");
-  terminal.signal(SIGINT);
+  terminal.send(SIGINT);
   EXPECT_THAT(terminal.until("\x1b[?1049l"), HasSubstr("\x1b[?25h\x1b[?1049l"));
   EXPECT_EQ(terminal.wait(), 75);
 }

@@ -2,32 +2,26 @@
 #pragma once
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "ingot/core/file.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 
 class WrittenRun {
  public:
   explicit WrittenRun(const std::string& name, const std::string& status = "completed")
-      : root_(std::filesystem::temp_directory_path() / fmt::format("ingot_watch_{}", getpid())),
-        folder_(root_ / name) {
-    std::filesystem::remove_all(folder_);
+      : folder_(root_.path() / name) {
     make_folders(folder_ / "samples");
     write_file(folder_ / "run.json",
                fmt::format(R"({{"status": "{}", "steps": 3, "exit_code": 0}})", status));
     write_file(folder_ / "config.toml", "[train]\nsteps = 4  # optimizer steps\nmax_time = \"0s\"\n");
   }
-  ~WrittenRun() { std::filesystem::remove_all(root_); }
-  WrittenRun(const WrittenRun&) = delete;
-  WrittenRun& operator=(const WrittenRun&) = delete;
-
-  const std::filesystem::path& root() const { return root_; }  // holds the run
+  std::filesystem::path root() const { return root_.path(); }  // holds the run
   const std::filesystem::path& folder() const { return folder_; }
   std::filesystem::path metrics() const { return folder_ / "metrics.jsonl"; }
 
@@ -39,7 +33,8 @@ class WrittenRun {
   }
 
  private:
-  std::filesystem::path root_, folder_;
+  TemporaryFolder root_;
+  std::filesystem::path folder_;
 };
 
 }  // namespace ingot

@@ -10,6 +10,7 @@
 #include "ingot/nn/transformer.h"
 #include "ingot/parallel/replica_sum.h"
 #include "tests/comm/mpi/ranks_main.h"
+#include "tests/nn/small_model.h"
 
 namespace ingot {
 namespace {
@@ -17,24 +18,14 @@ namespace {
 constexpr int64_t kBatch = 8;  // sequences per step over all ranks
 
 ModelConfig llama() {
-  ModelConfig c;
-  c.layers = 3;
-  c.heads = 4;
-  c.kv_heads = 2;
-  c.width = 32;
-  c.context = 16;
-  c.vocab = 61;
-  c.is_tied = true;
+  ModelConfig c = {
+      .layers = 3, .heads = 4, .kv_heads = 2, .width = 32, .context = 16, .vocab = 61, .is_tied = true};
   return c.resolved();
 }
 
 ModelConfig gpt2() {
-  ModelConfig c = llama();
+  ModelConfig c = test::gpt2_style(llama());
   c.kv_heads = 4;
-  c.norm = NormKind::kLayerNorm;
-  c.positions = PositionKind::kLearned;
-  c.mlp = Activation::kGeluTanh;
-  c.has_bias = true;
   c.is_tied = false;
   return c.resolved();
 }

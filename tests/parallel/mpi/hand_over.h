@@ -1,8 +1,6 @@
 // Compares a run that resumes from its checkpoints in other layouts with an uninterrupted run.
 #pragma once
 
-#include <unistd.h>
-
 #include <filesystem>
 #include <optional>
 #include <vector>
@@ -11,6 +9,7 @@
 #include "ingot/checkpoint/hf_weights.h"
 #include "ingot/core/file.h"
 #include "ingot/data/tokenizer/tokenizer.h"
+#include "tests/comm/mpi/shared_folder.h"
 #include "tests/parallel/mpi/ranks_fixture.h"
 
 namespace ingot {
@@ -18,23 +17,6 @@ namespace ingot {
 namespace fs = std::filesystem;
 
 inline constexpr int kPart = 10;  // number of steps in one layout
-
-// A folder that all ranks share. It is removed after the test.
-class SharedFolder {
- public:
-  SharedFolder() {
-    std::string name = fmt::format("ingot-elastic-{}", ::getpid());
-    world->broadcast_text(name, 0);
-    path = fs::temp_directory_path() / name;
-    if (world->rank() == 0) make_folders(path);
-    world->barrier("folder");
-  }
-  ~SharedFolder() {
-    world->barrier("folder");
-    if (world->rank() == 0) fs::remove_all(path);
-  }
-  fs::path path;
-};
 
 // Saves a checkpoint with all ranks of the layout. In a run on a single rank, rank 0 saves and the other
 // ranks wait. Returns its path on every rank.

@@ -17,24 +17,14 @@ namespace {
 constexpr int64_t kB = 2, kT = 12, kMicros = 8, kVocab = 61;
 
 ModelConfig llama() {
-  ModelConfig c;
-  c.layers = 6;
-  c.heads = 4;
-  c.kv_heads = 2;
-  c.width = 32;
-  c.context = kT;
-  c.vocab = kVocab;
-  c.dropout = 0.1;
+  ModelConfig c = {
+      .layers = 6, .heads = 4, .kv_heads = 2, .width = 32, .context = kT, .vocab = kVocab, .dropout = 0.1};
   return c.resolved();
 }
 
 ModelConfig gpt2() {
-  ModelConfig c = llama();
+  ModelConfig c = test::gpt2_style(llama());
   c.kv_heads = 4;
-  c.norm = NormKind::kLayerNorm;
-  c.positions = PositionKind::kLearned;
-  c.mlp = Activation::kGeluTanh;
-  c.has_bias = true;
   c.is_tied = false;
   return c.resolved();
 }

@@ -14,6 +14,8 @@
 #include "ingot/parallel/stage_plan.h"
 #include "ingot/train/trainer.h"
 #include "tests/comm/mpi/ranks_main.h"
+#include "tests/data/all_tokens.h"
+#include "tests/nn/small_model.h"
 #include "tests/train/old_gradients.h"
 
 namespace ingot {
@@ -33,9 +35,7 @@ inline TokenSource chained_tokens() {
     tokens[i] = static_cast<uint16_t>(follows ? (tokens[i - 1] * 7 + 3) % 100 : word / 2 % 100);
   }
   tokens[kPlace] = kRare;
-  TokenSource source;
-  source.add(std::move(tokens));
-  return source;
+  return source_of(std::move(tokens));
 }
 
 inline RunConfig llama() {
@@ -52,10 +52,7 @@ inline RunConfig gpt2() {
   RunConfig c = llama();
   c.model.layers = 2;
   c.model.kv_heads = 4;
-  c.model.norm = NormKind::kLayerNorm;
-  c.model.positions = PositionKind::kLearned;
-  c.model.mlp = Activation::kGeluTanh;
-  c.model.has_bias = true;
+  c.model = test::gpt2_style(c.model);
   c.model.is_tied = true;
   c.model.dropout = 0;
   return c;

@@ -21,36 +21,27 @@ namespace {
 constexpr int64_t kB = 2, kVocab = 61;
 
 ModelConfig llama() {
-  ModelConfig c;
-  c.layers = 3;
-  c.heads = 16;
-  c.kv_heads = 8;
-  c.head_dim = 4;
-  c.width = 32;
-  c.ffn = 48;
-  c.context = 16;
-  c.vocab = kVocab;
-  c.dropout = 0.1;
+  ModelConfig c = {.layers = 3,
+                   .heads = 16,
+                   .kv_heads = 8,
+                   .head_dim = 4,
+                   .width = 32,
+                   .ffn = 48,
+                   .context = 16,
+                   .vocab = kVocab,
+                   .dropout = 0.1};
   return c.resolved();
 }
 
 ModelConfig gpt2() {
-  ModelConfig c = llama();
+  ModelConfig c = test::gpt2_style(llama());
   c.heads = c.kv_heads = 8;
-  c.norm = NormKind::kLayerNorm;
-  c.positions = PositionKind::kLearned;
-  c.mlp = Activation::kGeluTanh;
-  c.has_bias = true;
   c.cap = {.kind = LogitCap::kTanh, .a = 15};
   return c.resolved();
 }
 
 ModelConfig speedrun() {
-  ModelConfig c = llama();
-  c.norm = NormKind::kRmsNormWeightless;
-  c.mlp = Activation::kRelu2;
-  c.has_qk_norm = true;
-  c.is_tied = false;
+  ModelConfig c = test::speedrun_style(llama());
   c.dropout = 0;
   c.cap = {.kind = LogitCap::kSigmoid, .a = 30, .b = 0, .c = 7.5};
   return c.resolved();

@@ -2,24 +2,19 @@
 // the same order.
 #include <gtest/gtest.h>
 
-#include "ingot/config/config_toml.h"
 #include "ingot/data/loader.h"
 #include "ingot/parallel/parallelize.h"
 #include "ingot/plan/job.h"
 #include "ingot/train/trainer.h"
 #include "tests/comm/mpi/ranks_main.h"
+#include "tests/config/built_config.h"
 
 namespace ingot {
 namespace {
 
 RunConfig config_of(const std::string& preset, const std::vector<std::string>& settings) {
-  ConfigBuilder builder;
-  builder.add_source(preset);
-  for (const char* setting :
-       {"model.layers=4", "model.context=32", "train.batch_size=8", "train.grad_accum=8"})
-    builder.add_override(setting);
-  for (const std::string& setting : settings) builder.add_override(setting);
-  RunConfig config = builder.build();
+  RunConfig config = built_config(
+      preset, {"model.layers=4", "model.context=32", "train.batch_size=8", "train.grad_accum=8"}, settings);
   config.model.vocab = 96;
   config.head.raw_ce_every = 0;
   return config;

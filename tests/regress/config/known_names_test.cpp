@@ -11,26 +11,15 @@
 
 #include "ingot/config/config_keys.h"
 #include "ingot/config/config_toml.h"
-#include "ingot/core/error.h"
+#include "tests/reference/error_of.h"
 
 namespace ingot {
 namespace {
 
 using ::testing::HasSubstr;
 
-template <typename Call>
-std::string known_names_refusal(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-    return error.what();
-  }
-  return "accepted";
-}
-
 std::string answer_to(const std::string& assignment) {
-  return known_names_refusal([&] { ConfigBuilder().add_override(assignment); });
+  return usage_error([&] { ConfigBuilder().add_override(assignment); });
 }
 
 TEST(KnownNames, NamesOfOtherTrainersAreAnsweredWithTheKey) {
@@ -64,8 +53,7 @@ TEST(KnownNames, NamesOfOtherTrainersAreAnsweredWithTheKey) {
     if (name.find('-') == std::string::npos) {
       EXPECT_THAT(answer_to(name + "=1"), HasSubstr(wanted)) << name;
       const std::string file = name + " = 1\n";
-      EXPECT_THAT(known_names_refusal([&] { ConfigBuilder().add_toml(file, "run.toml"); }),
-                  HasSubstr(wanted));
+      EXPECT_THAT(usage_error([&] { ConfigBuilder().add_toml(file, "run.toml"); }), HasSubstr(wanted));
     }
     for (const char* section : {"model.", "train.", "training."}) {
       if (find_config_key(section + name) || name.find('-') != std::string::npos) continue;
@@ -102,7 +90,7 @@ TEST(KnownNames, WhatIngotDoesOtherwiseOrLacksIsSaid) {
       EXPECT_THAT(answer_to(name + "=1"), HasSubstr(answer)) << name;
     else
       EXPECT_THAT(unknown_key_hint(name), HasSubstr(answer)) << name;
-  EXPECT_THAT(known_names_refusal([] { ConfigBuilder().add_toml("[peft]\nr = 8\n", "run.toml"); }),
+  EXPECT_THAT(usage_error([] { ConfigBuilder().add_toml("[peft]\nr = 8\n", "run.toml"); }),
               HasSubstr("[peft]: unknown section; lora.rank, lora.alpha and lora.targets train adapters"));
 }
 
@@ -143,7 +131,7 @@ TEST(KnownNames, ValuesOfOtherTrainersAreAnsweredWithOurs) {
 
 TEST(KnownNames, SectionsAndGroupsAreAnsweredToo) {
   const auto file = [](const std::string& text) {
-    return known_names_refusal([&] { ConfigBuilder().add_toml(text, "run.toml"); });
+    return usage_error([&] { ConfigBuilder().add_toml(text, "run.toml"); });
   };
   EXPECT_THAT(file("[training]\nsteps = 1\n"), HasSubstr("[training]: unknown section; did you mean train?"));
   EXPECT_THAT(file("[optim]\nlr = 1\n"), HasSubstr("did you mean optimizer?"));

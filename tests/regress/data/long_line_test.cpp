@@ -6,30 +6,25 @@
 
 #include <filesystem>
 
-#include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/data/corpus_reader.h"
+#include "tests/reference/error_of.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 namespace {
 
 TEST(LongLine, IsRefusedBeforeItIsParsed) {
-  const std::string file =
-      (std::filesystem::temp_directory_path() / fmt::format("{}-book.jsonl", getpid())).string();
+  const TemporaryFolder folder;
+  const std::string file = folder.path() / "a-book.jsonl";
   write_file(file, "{\"text\": \"a\"}\n{\"text\": \"");
   std::filesystem::resize_file(file, uintmax_t{1} << 30);
   CorpusReader reader(std::span(&file, 1), "text");
   std::vector<ReadDocument> batch;
-  std::string error = "no error";
-  try {
-    while (reader.next(batch)) {
-    }
-  } catch (const Error& refusal) {
-    EXPECT_EQ(refusal.kind(), ErrorKind::kData);
-    error = refusal.what();
-  }
-  std::filesystem::remove(file);
-  EXPECT_THAT(error,
+  EXPECT_THAT(data_error([&] {
+                while (reader.next(batch)) {
+                }
+              }),
               ::testing::HasSubstr("-book.jsonl:2: the line is longer than 256 MiB, the most that is "
                                    "read at once; split the document, or give it as a plain text file"));
 }

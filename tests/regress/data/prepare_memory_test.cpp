@@ -11,20 +11,16 @@
 #include <string>
 #include <vector>
 
-#include "ingot/core/file.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 namespace {
 namespace fs = std::filesystem;
 
-class LongPrepareMemory : public ::testing::Test {
+class LongPrepareMemory : public FolderTest {
  protected:
-  fs::path folder = fs::temp_directory_path() / fmt::format("ingot-prepare-memory-{}", ::getpid());
-  void SetUp() override { make_folders(folder); }
-  void TearDown() override { fs::remove_all(folder); }
-
   std::string write_text(const std::string& name, int64_t bytes, bool is_jsonl) const {
-    std::ofstream file(folder / name);
+    std::ofstream file(folder_ / name);
     std::string line;
     for (int64_t written = 0, i = 0; written < bytes; written += static_cast<int64_t>(line.size()), ++i) {
       line = fmt::format("The {} cats sat on mat {}, and dog {} ran. ", i * 7919 % 10'007, i, i * 31 % 997);
@@ -42,9 +38,9 @@ class LongPrepareMemory : public ::testing::Test {
                                       "--tokenizer",
                                       "byte",
                                       "--data",
-                                      (folder / data).string(),
+                                      (folder_ / data).string(),
                                       "--out",
-                                      (folder / "out").string()};
+                                      (folder_ / "out").string()};
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
@@ -54,7 +50,7 @@ class LongPrepareMemory : public ::testing::Test {
     rusage use{};
     EXPECT_EQ(::wait4(child, &status, 0, &use), child);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << data;
-    fs::remove_all(folder / "out");
+    fs::remove_all(folder_ / "out");
     return static_cast<double>(use.ru_maxrss) / 1024;
   }
 };
@@ -67,8 +63,8 @@ TEST_F(LongPrepareMemory, DoesNotGrowWithTheText) {
     const double big = peak_of_prepare(write_text(name, int64_t{150} << 20, is_jsonl));
     std::printf("%s of 150 MB: peak %.0f MB, of 40 MB: %.0f MB\n", name.c_str(), big, small);
     EXPECT_LT(big, small + 60) << name;
-    fs::remove(folder / name);
-    fs::remove(folder / ("small" + ending));
+    fs::remove(folder_ / name);
+    fs::remove(folder_ / ("small" + ending));
   }
 }
 

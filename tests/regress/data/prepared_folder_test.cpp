@@ -4,7 +4,6 @@
 // train and eval accept it as it is.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -19,6 +18,10 @@
 #include "ingot/data/token_source_text.h"
 #include "ingot/formats/shard.h"
 #include "ingot/run/data/run_data.h"
+#include "tests/data/all_tokens.h"
+#include "tests/reference/error_of.h"
+#include "tests/reference/temporary_folder.h"
+#include "tests/regress/run_script.h"
 
 namespace ingot {
 namespace {
@@ -26,31 +29,10 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-std::vector<uint32_t> prepared_tokens(const TokenSource& source) {
-  std::vector<uint32_t> ids(static_cast<size_t>(source.tokens()));
-  source.read(0, ids);
-  return ids;
-}
-
-class PreparedFolder : public ::testing::Test {
+class PreparedFolder : public FolderTest {
  protected:
-  fs::path folder = fs::temp_directory_path() /
-                    fmt::format("ingot-prepared-{}-{}", ::getpid(),
-                                ::testing::UnitTest::GetInstance()->current_test_info()->name());
-
   int64_t shard_tokens = 5000;
 
-  void SetUp() override {
-    fs::remove_all(folder);
-    make_folders(folder);
-  }
-  void TearDown() override { fs::remove_all(folder); }
-
-  std::string path(const std::string& name) const { return (folder / name).string(); }
-  std::string write(const std::string& name, const std::string& text) const {
-    write_file(folder / name, text);
-    return path(name);
-  }
   // Returns sentences that differ, some of them with characters of two and three bytes.
   static std::string prose(int sentences, int begin = 0) {
     std::string text;
@@ -73,34 +55,20 @@ class PreparedFolder : public ::testing::Test {
   }
   Dataset prepare(const std::vector<std::string>& data, const std::string& out, const std::string& tokenizer,
                   double val_fraction = 0.1) const {
-    PrepareOptions options;
-    options.data = data;
-    options.tokenizer = tokenizer;
-    options.tokenizer_vocab = 300;
-    options.val_fraction = val_fraction;
-    options.shard_tokens = shard_tokens;
-    options.out = folder / out;
+    PrepareOptions options = {.data = data,
+                              .tokenizer = tokenizer,
+                              .tokenizer_vocab = 300,
+                              .val_fraction = val_fraction,
+                              .shard_tokens = shard_tokens,
+                              .out = folder_ / out};
     return prepare_dataset(options);
-  }
-  static void expect_error(ErrorKind kind, const std::function<void()>& action,
-                           const ::testing::Matcher<std::string>& text) {
-    try {
-      action();
-      ADD_FAILURE() << "no error";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), kind) << error.what();
-      EXPECT_THAT(std::string(error.what()), text);
-    }
   }
   // Runs the program in the test's folder, expects the exit code, and returns the output.
   std::string run(const std::string& arguments, int wanted_exit_code) const {
-    const std::string command =
-        "cd '" + folder.string() + "' && OMP_WAIT_POLICY=passive '" INGOT_PROGRAM "' " + arguments + " 2>&1";
-    FILE* pipe = ::popen(command.c_str(), "r");
-    std::string output;
-    for (int c; (c = std::fgetc(pipe)) != EOF;) output += static_cast<char>(c);
-    EXPECT_EQ(WEXITSTATUS(::pclose(pipe)), wanted_exit_code) << arguments << "\n" << output;
-    return output;
+    const Outcome outcome = run_command("cd '" + folder_.string() +
+                                        "' && OMP_WAIT_POLICY=passive '" INGOT_PROGRAM "' " + arguments);
+    EXPECT_EQ(outcome.exit_code, wanted_exit_code) << arguments << "\n" << outcome.output;
+    return outcome.output;
   }
 };
 
@@ -115,8 +83,8 @@ TEST_F(PreparedFolder, HoldsTheTokensAndTheTokenizerThatTrainingOnTheTextHas) {
     const Dataset dataset = prepare({text}, tokenizer, tokenizer);
     const RunData data = load_run_data(data_config({path(tokenizer)}), std::nullopt);
     EXPECT_EQ(data.tokenizer->to_json(), direct.tokenizer->to_json()) << tokenizer;
-    EXPECT_EQ(prepared_tokens(data.train), prepared_tokens(direct.train)) << tokenizer;
-    EXPECT_EQ(prepared_tokens(data.val), prepared_tokens(direct.val)) << tokenizer;
+    EXPECT_EQ(all_tokens(data.train), all_tokens(direct.train)) << tokenizer;
+    EXPECT_EQ(all_tokens(data.val), all_tokens(direct.val)) << tokenizer;
     EXPECT_EQ(data.val.text_bytes(), direct.val.text_bytes()) << tokenizer;
     EXPECT_EQ(data.val_documents.size_bytes(), direct.val_documents.size_bytes()) << tokenizer;
     EXPECT_EQ(dataset.train.tokens, direct.train.tokens());
@@ -135,10 +103,10 @@ TEST_F(PreparedFolder, TrainAndEvalAcceptIt) {
   EXPECT_THAT(run("data inspect prep", 0), HasSubstr("a prepared folder, 300 ids"));
   run("data prepare --tokenizer char --data t.txt --out other", 0);
   EXPECT_THAT(run("eval run --data other", 3), HasSubstr("other: was prepared with another tokenizer"));
-  expect_error(
-      ErrorKind::kData,
-      [&] { load_run_data(data_config({path("other")}), read_file(folder / "prep/tokenizer.json")); },
-      HasSubstr("other: was prepared with another tokenizer"));
+  EXPECT_THAT(data_error([&] {
+                load_run_data(data_config({path("other")}), read_file(folder_ / "prep/tokenizer.json"));
+              }),
+              HasSubstr("other: was prepared with another tokenizer"));
 }
 
 // Streaming writes the same tokens as the path that holds the whole text in memory, however the text is
@@ -152,7 +120,7 @@ class StreamedPreparedFolder : public PreparedFolder {
     const DocumentSplit parts = load_split(corpus, fraction);
     const auto same = [&](const DatasetPart& part, const Documents& documents) {
       const TokenSource written = open_dataset_part(path("p"), part, *tokenizer);
-      EXPECT_TRUE(prepared_tokens(written) == prepared_tokens(tokenize(documents, *tokenizer)))
+      EXPECT_TRUE(all_tokens(written) == all_tokens(tokenize(documents, *tokenizer)))
           << corpus.front() << " of " << corpus.size() << ", fraction " << fraction;
       EXPECT_EQ(part.documents, static_cast<int64_t>(documents.size()));
       EXPECT_EQ(part.text_bytes, documents.size_bytes());
@@ -199,9 +167,8 @@ TEST_F(PreparedFolder, DamageIsOneClearError) {
     fs::remove_all(path("prep"));
     prepare({text}, "prep", "bpe");
     damage(path("prep"));
-    expect_error(
-        ErrorKind::kData, [&] { load_run_data(data_config({path("prep")}), std::nullopt); },
-        AllOf(HasSubstr(path("prep")), HasSubstr(part)));
+    EXPECT_THAT(data_error([&] { load_run_data(data_config({path("prep")}), std::nullopt); }),
+                AllOf(HasSubstr(path("prep")), HasSubstr(part)));
   };
   expect_damage(
       [](const fs::path& prep) {
@@ -248,13 +215,7 @@ TEST(DatasetJson, ReadsBackAndRefusesOtherFiles) {
   const auto refuses = [&](const std::string& from, const std::string& to) {
     std::string text = json;
     text.replace(text.find(from), from.size(), to);
-    try {
-      parse_dataset(text, "d.json");
-      ADD_FAILURE() << "accepted: " << text;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::kData);
-      EXPECT_THAT(error.what(), HasSubstr("d.json"));
-    }
+    EXPECT_THAT(data_error([&] { parse_dataset(text, "d.json"); }), HasSubstr("d.json"));
   };
   refuses("\"tokens\": 5", "\"tokens\": -5");
   refuses("\"tokens\": 5", "\"tokens\": 1e999");
@@ -271,46 +232,41 @@ TEST_F(PreparedFolder, AnotherTokenizerIsRefused) {
   prepare({text}, "prep", "bpe");
   DataConfig config = data_config({path("prep")});
   config.tokenizer = "byte";
-  expect_error(
-      ErrorKind::kUsage, [&] { load_run_data(config, std::nullopt); },
-      AllOf(HasSubstr("data.tokenizer"), HasSubstr("leave data.tokenizer out")));
+  EXPECT_THAT(usage_error([&] { load_run_data(config, std::nullopt); }),
+              AllOf(HasSubstr("data.tokenizer"), HasSubstr("leave data.tokenizer out")));
   config.tokenizer = path("prep/tokenizer.json");
   EXPECT_GT(load_run_data(config, std::nullopt).train.tokens(), 0);
-  expect_error(
-      ErrorKind::kUsage,
-      [&] {
-        load_run_data(data_config({path("prep"), text}), std::nullopt);
-      },
-      HasSubstr("stands alone"));
+  EXPECT_THAT(usage_error([&] {
+                load_run_data(data_config({path("prep"), text}), std::nullopt);
+              }),
+              HasSubstr("stands alone"));
 }
 
 TEST_F(PreparedFolder, ShardsWithoutValidationAreSplitAndMissingFilesAreNamed) {
   const std::string text = write("t.txt", prose(300));
   prepare({text}, "prep", "bpe", 0);
   EXPECT_EQ(load_run_data(data_config({path("prep")}), std::nullopt).val.tokens() > 0, true);
-  make_folders(folder / "alone");
-  fs::copy_file(folder / "prep/train_000001.bin", folder / "alone/corpus.bin");
+  make_folders(folder_ / "alone");
+  fs::copy_file(folder_ / "prep/train_000001.bin", folder_ / "alone/corpus.bin");
   DataConfig config = data_config({path("alone/corpus.bin")});
   const auto missing_tokenizer =
       AllOf(HasSubstr("corpus.bin"), HasSubstr("data.tokenizer=FILE"), HasSubstr("ingot data prepare"));
-  expect_error(
-      ErrorKind::kUsage, [&] { load_run_data(config, std::nullopt); }, missing_tokenizer);
+  EXPECT_THAT(usage_error([&] { load_run_data(config, std::nullopt); }), missing_tokenizer);
   config.val_fraction = 0;
-  expect_error(
-      ErrorKind::kUsage, [&] { load_run_data(config, std::nullopt); },
-      AllOf(missing_tokenizer, HasSubstr("and a validation part")));
+  EXPECT_THAT(usage_error([&] { load_run_data(config, std::nullopt); }),
+              AllOf(missing_tokenizer, HasSubstr("and a validation part")));
   config.val_fraction = 0.25;
   config.tokenizer = path("prep/tokenizer.json");
   const RunData data = load_run_data(config, std::nullopt);
   const TokenShard whole(path("alone/corpus.bin"));
   EXPECT_EQ(data.train.tokens(), whole.tokens() * 3 / 4);
-  std::vector<uint32_t> all(static_cast<size_t>(whole.tokens())), both = prepared_tokens(data.train);
+  std::vector<uint32_t> all(static_cast<size_t>(whole.tokens())), both = all_tokens(data.train);
   whole.read(0, all);
-  const std::vector<uint32_t> val = prepared_tokens(data.val);
+  const std::vector<uint32_t> val = all_tokens(data.val);
   both.insert(both.end(), val.begin(), val.end());
   EXPECT_EQ(both, all);
   config.tokenizer = "bpe";  // a tokenizer in the folder of the shards takes precedence
-  fs::copy_file(folder / "prep/tokenizer.json", folder / "alone/tokenizer.json");
+  fs::copy_file(folder_ / "prep/tokenizer.json", folder_ / "alone/tokenizer.json");
   EXPECT_EQ(load_run_data(config, std::nullopt).train.tokens(), data.train.tokens());
 }
 

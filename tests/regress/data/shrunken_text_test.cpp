@@ -11,6 +11,7 @@
 #include "ingot/core/file.h"
 #include "ingot/core/process/shrunken_file.h"
 #include "ingot/data/token_source_shards.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 namespace {
@@ -29,14 +30,12 @@ void read_a_shrunken_text(const std::filesystem::path& folder) {
 }
 
 TEST(ShrunkenTextDeathTest, LeavesNoUnfinishedFolder) {
-  const auto folder = std::filesystem::temp_directory_path() / ("ingot_shrunken_" + std::to_string(getpid()));
-  std::filesystem::remove_all(folder);
-  make_folders(folder);
+  const TemporaryFolder temporary;
+  const std::filesystem::path folder = temporary.path();
   EXPECT_EXIT(read_a_shrunken_text(folder), testing::ExitedWithCode(3), "text: a mapped file shrank");
   int left = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder)) ++left;
   EXPECT_EQ(left, 1) << "only the text is left";
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ TEST_F(SignalWhileReading, ARunThatHasNotBegunLeavesNoFolder) {
                            "data.tokenizer=bpe"});
   ASSERT_TRUE(comes(folder_ / "run/config.toml"));
   kill(pid, SIGTERM);
-  const Ended ended = wait(pid);
+  const Outcome ended = wait(pid);
   EXPECT_EQ(ended.exit_code, 75) << ended.output;
   EXPECT_THAT(ended.output, HasSubstr("interrupted while the text was read: nothing to save"));
   EXPECT_THAT(names(), testing::UnorderedElementsAre("text.txt", "long.txt", "output"));

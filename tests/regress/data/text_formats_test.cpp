@@ -4,39 +4,29 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
-#include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/data/corpus.h"
+#include "tests/reference/error_of.h"
+#include "tests/reference/temporary_folder.h"
 
 namespace ingot {
 namespace {
-namespace fs = std::filesystem;
 using namespace std::string_literals;
 using ::testing::HasSubstr;
 
-class TextFormats : public ::testing::Test {
+class TextFormats : public FolderTest {
  protected:
-  fs::path folder = fs::temp_directory_path() / fmt::format("ingot-formats-{}", ::getpid());
-  void SetUp() override { make_folders(folder); }
-  void TearDown() override { fs::remove_all(folder); }
-
   Documents load(const std::string& name, const std::string& bytes) const {
-    write_file(folder / name, bytes);
-    return load_documents(std::vector<std::string>{(folder / name).string()});
+    write_file(folder_ / name, bytes);
+    return load_documents(std::vector<std::string>{(folder_ / name).string()});
   }
   void expect_refused(const std::string& name, const std::string& bytes, const std::string& part) const {
-    try {
-      const Documents documents = load(name, bytes);
-      ADD_FAILURE() << name << " was taken as " << documents.size() << " documents";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::kData) << name;
-      EXPECT_THAT(error.what(), HasSubstr((folder / name).string()));
-      EXPECT_THAT(error.what(), HasSubstr(part)) << name;
-    }
+    EXPECT_THAT(data_error([&] { const Documents documents = load(name, bytes); }),
+                testing::AllOf(HasSubstr((folder_ / name).string()), HasSubstr(part)))
+        << name;
   }
 };
 

@@ -21,7 +21,7 @@ using testing::Not;
 class TrainedText : public ProgramInFolder {
  protected:
   std::string output(const std::vector<std::string>& arguments) {
-    const Ended ended = run(arguments);
+    const Outcome ended = run(arguments);
     EXPECT_EQ(ended.exit_code, 0) << ended.output;
     return ended.output;
   }

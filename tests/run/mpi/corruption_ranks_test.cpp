@@ -5,7 +5,7 @@
 
 #include "ingot/config/config_toml.h"
 #include "ingot/parallel/parallelize.h"
-#include "tests/comm/mpi/ranks_main.h"
+#include "tests/comm/mpi/shared_folder.h"
 #include "tests/run/watched_run.h"
 
 namespace ingot {
@@ -36,21 +36,12 @@ std::vector<Layouted> layouts(int ranks) {
 class CorruptionTest : public testing::Test {
  protected:
   void SetUp() override {
-    std::string name = (fs::temp_directory_path() / fmt::format("ingot_corruption_{}", getpid())).string();
-    world->broadcast_text(name, 0);
-    folder_ = name;
     if (world->rank() == 0) {
-      fs::remove_all(folder_);
-      make_folders(folder_);
       std::string text;
       for (int i = 0; i < 3000; ++i) text += i % 7 < 3 ? "the cat sat. " : "a dog ran. ";
       write_file(folder_ / "text.txt", text);
     }
     world->barrier("text");
-  }
-  void TearDown() override {
-    world->barrier("end");
-    if (world->rank() == 0) fs::remove_all(folder_);
   }
 
   RunConfig config(const Layouted& layout) const {
@@ -66,7 +57,8 @@ class CorruptionTest : public testing::Test {
     return builder.build();
   }
 
-  fs::path folder_;
+  SharedFolder shared_;
+  const fs::path folder_ = shared_.path;
 };
 
 TEST_F(CorruptionTest, EveryFlippedBitIsFoundAndLeavesNoTrace) {

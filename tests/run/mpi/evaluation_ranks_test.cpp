@@ -8,7 +8,7 @@
 #include "ingot/parallel/parallelize.h"
 #include "ingot/run/record/run_folder.h"
 #include "ingot/run/run.h"
-#include "tests/comm/mpi/ranks_main.h"
+#include "tests/comm/mpi/shared_folder.h"
 
 namespace ingot {
 namespace {
@@ -18,12 +18,7 @@ namespace fs = std::filesystem;
 class EvaluationRanksTest : public testing::Test {
  protected:
   EvaluationRanksTest() {
-    std::string name = (fs::temp_directory_path() / fmt::format("ingot_evaluation_{}", getpid())).string();
-    world->broadcast_text(name, 0);
-    folder_ = name;
     if (world->rank() == 0) {
-      fs::remove_all(folder_);
-      make_folders(folder_);
       std::string text, capitals;
       for (int i = 0; i < 3000; ++i) text += i * i % 7 < 3 ? "the cat sat. " : "a dog ran. ";
       for (int i = 0; i < 1000; ++i) capitals += static_cast<char>('A' + i * i % 26);
@@ -38,10 +33,6 @@ class EvaluationRanksTest : public testing::Test {
                  "{\"query\": \"a dog\", \"choices\": [\"sat.\", \"ran.\"], \"gold\": 1}\n");
     }
     world->barrier("text");
-  }
-  ~EvaluationRanksTest() override {
-    world->barrier("end");
-    if (world->rank() == 0) fs::remove_all(folder_);
   }
 
   // Trains on these ranks and returns rank 0's lines of evaluations.
@@ -80,7 +71,8 @@ class EvaluationRanksTest : public testing::Test {
     return rows;
   }
 
-  fs::path folder_;
+  SharedFolder shared_;
+  const fs::path folder_ = shared_.path;
   int runs_ = 0;
 };
 

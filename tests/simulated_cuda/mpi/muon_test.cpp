@@ -1,7 +1,6 @@
 // Tests of distributed Muon on simulated devices, through the host and over a simulated NCCL: the losses are
 // those of one rank on the CPU, and the messages of a round run concurrently with the products of the next.
 #include <gmock/gmock.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -12,6 +11,7 @@
 #include "ingot/core/cuda/cuda_launch.h"
 #include "ingot/data/tokenizer/tokenizer.h"
 #include "ingot/parallel/distributed_muon.h"
+#include "tests/parallel/mpi/hand_over.h"
 #include "tests/simulated_cuda/mpi/layout_cases.h"
 #include "tests/simulated_cuda/nccl/simulated_nccl.h"
 
@@ -108,13 +108,11 @@ TEST_F(SimulatedMuon, CheckpointsPassBetweenLayoutsAndTheCpu) {
   const RunConfig config = with_every_option(llama());
   Training alone(config);
   const std::vector<double> want = alone.losses(6);
-  std::string folder =
-      (std::filesystem::temp_directory_path() / fmt::format("ingot-muon-{}", ::getpid())).string();
-  world->broadcast_text(folder, 0);
-  std::string path;
+  const SharedFolder folder;
+  fs::path path;
   size_t step = 0;
   const auto go_on = [&](Training& training) {
-    if (!path.empty()) training.loader.seek(load_checkpoint(path, training.trainer).sample_position);
+    if (!path.empty()) resume(training, path);
     for (const double loss : training.losses(2)) {
       EXPECT_NEAR(loss, want[step], 1e-5 * want[step]) << step;
       ++step;
@@ -125,19 +123,10 @@ TEST_F(SimulatedMuon, CheckpointsPassBetweenLayoutsAndTheCpu) {
     Mesh mesh = Mesh::make(*world, mesh_shape(there.parallel));
     Training together(there, mesh);
     go_on(together);
-    std::optional<CheckpointStore> store;
-    if (world->rank() == 0) store.emplace(folder);
-    TrainerState state;
-    state.step = static_cast<int64_t>(step);
-    state.sample_position = together.loader.position();
-    path = save_checkpoint(store ? &*store : nullptr, together.trainer, *make_byte_tokenizer(), "", state)
-               .string();
-    world->broadcast_text(path, 0);
+    path = save(together, folder.path, static_cast<int64_t>(step));
   }
   Training after(config);
   go_on(after);
-  world->barrier("read");
-  if (world->rank() == 0) std::filesystem::remove_all(folder);
 }
 
 // ---- order of products and messages on the device ----

@@ -11,6 +11,7 @@
 #include "ingot/core/cuda/cuda_launch.h"
 #include "ingot/core/staging.h"
 #include "ingot/data/tokenizer/tokenizer.h"
+#include "tests/parallel/mpi/hand_over.h"
 #include "tests/parallel/mpi/ranks_fixture.h"
 #include "tests/simulated_cuda/mpi/layout_cases.h"
 #include "tests/simulated_cuda/mpi/small_run.h"
@@ -134,10 +135,8 @@ TEST(SimulatedReplicas, CheckpointsOfReplicasLoadOnOneDevice) {
   RunConfig c = small(llama());
   Training alone(c);
   const std::vector<double> want = alone.losses(4);
-  std::string folder =
-      (std::filesystem::temp_directory_path() / fmt::format("ingot-replicas-{}", ::getpid())).string();
-  world->broadcast_text(folder, 0);
-  std::string path;
+  const SharedFolder folder;
+  fs::path path;
   {
     RunConfig there = c;
     there.train.device = Device::kCuda;
@@ -145,21 +144,12 @@ TEST(SimulatedReplicas, CheckpointsOfReplicasLoadOnOneDevice) {
     Mesh mesh = Mesh::make(*world, mesh_shape(there.parallel));
     Training together(there, mesh);
     together.losses(2);
-    std::optional<CheckpointStore> store;
-    if (world->rank() == 0) store.emplace(folder);
-    TrainerState state;
-    state.step = 2;
-    state.sample_position = together.loader.position();
-    path = save_checkpoint(store ? &*store : nullptr, together.trainer, *make_byte_tokenizer(), "", state)
-               .string();
+    path = save(together, folder.path, 2);
   }
-  world->broadcast_text(path, 0);
   Training after(c);
-  after.loader.seek(load_checkpoint(path, after.trainer).sample_position);
+  resume(after, path);
   const std::vector<double> got = after.losses(2);
   for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i + 2], 1e-5 * want[i + 2]) << i;
-  world->barrier("read");
-  if (world->rank() == 0) std::filesystem::remove_all(folder);
 }
 
 // Runs a collective of two ranks while four links of rank 0 wait for messages that rank 1 sends and receives

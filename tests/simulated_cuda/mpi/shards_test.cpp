@@ -1,12 +1,12 @@
 // Shards (FSDP, HSDP) on simulated devices, through the host and over a simulated NCCL: losses are those of
 // one rank on the CPU.
 #include <gmock/gmock.h>
-#include <unistd.h>
 
 #include <filesystem>
 
 #include "ingot/checkpoint/checkpoint.h"
 #include "ingot/data/tokenizer/tokenizer.h"
+#include "tests/parallel/mpi/hand_over.h"
 #include "tests/simulated_cuda/mpi/layout_cases.h"
 #include "tests/simulated_cuda/nccl/simulated_nccl.h"
 
@@ -84,43 +84,26 @@ TEST_F(SimulatedShards, CheckpointsPassBetweenDevicesAndTheCpu) {
   const RunConfig c = tiny(llama());
   Training alone(c);
   const std::vector<double> want = alone.losses(6);
-  std::string folder =
-      (std::filesystem::temp_directory_path() / fmt::format("ingot-shards-{}", ::getpid())).string();
-  world->broadcast_text(folder, 0);
+  const SharedFolder folder;
   const RunConfig there = sharded(c, 0);
-  const auto save = [&](Training& training, int64_t step) {
-    std::optional<CheckpointStore> store;
-    if (world->rank() == 0) store.emplace(folder);
-    TrainerState state;
-    state.step = step;
-    state.sample_position = training.loader.position();
-    std::string path =
-        save_checkpoint(store ? &*store : nullptr, training.trainer, *make_byte_tokenizer(), "", state)
-            .string();
-    world->broadcast_text(path, 0);
-    return path;
-  };
-  std::string path;
+  fs::path path;
   {
     Mesh mesh = Mesh::make(*world, mesh_shape(there.parallel));
     Training together(there, mesh);
     together.losses(2);
-    path = save(together, 2);
+    path = save(together, folder.path, 2);
   }
   Training middle(c);
-  middle.loader.seek(load_checkpoint(path, middle.trainer).sample_position);
+  resume(middle, path);
   std::vector<double> got = middle.losses(2);
   for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i + 2], 1e-5 * want[i + 2]) << i;
-  world->barrier("read");
   {
     Mesh mesh = Mesh::make(*world, mesh_shape(there.parallel));
     Training together(there, mesh);
-    together.loader.seek(load_checkpoint(path, together.trainer).sample_position);
+    resume(together, path);
     got = together.losses(4);
     for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i + 2], 1e-5 * want[i + 2]) << i;
   }
-  world->barrier("read again");
-  if (world->rank() == 0) std::filesystem::remove_all(folder);
 }
 
 // Units are gathered before they are needed: two gathers are in progress at the same time.
