@@ -11,32 +11,8 @@
 namespace ingot {
 namespace {
 
-<<<<<<< HEAD:tests/run/buffered_log_test.cpp
-// While it exists, no file of this process can grow beyond `bytes`: writes fail as on a full disk.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  rlimit before_{};
-  void (*handler_)(int);
-};
-
-class BufferedLogTest : public testing::Test {
+class BufferedLogTest : public FolderTest {
  protected:
-  ~BufferedLogTest() override { std::filesystem::remove(path_); }
-=======
-class PatientLogTest : public FolderTest {
- protected:
->>>>>>> 0cf8f443544ea1594d3a1fcf5df999c579e873a4:tests/run/patient_log_test.cpp
   std::vector<int64_t> steps() const {
     std::vector<int64_t> all;
     for (const MetricsRow& row : read_metrics(path_))
