@@ -24,6 +24,7 @@ inline const std::vector<DecodeCase>& decode_cases() {
       {"odd_dims", DType::f32, 2, 1, 33, 20, {7, 25}},
       {"long_heads", DType::f32, 1, 1, 200, 9, {8}},
       {"slices", DType::f32, 2, 1, 16, 300, {127, 428, 899, -1}},
+      {"cpu_slices", DType::f32, 2, 1, 16, 1300, {600, 2500, 1100}},
       {"many_heads", DType::bf16, 10, 2, 64, 140, {130, 150, -1, 400}},
       {"long_heads", DType::bf16, 2, 2, 128, 20, {19, 25}},
       {"odd_dims", DType::bf16, 1, 1, 20, 20, {3, -1}},
