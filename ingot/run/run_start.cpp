@@ -78,6 +78,8 @@ void start(const RunSetup& setup, Trainer& trainer, Progress& progress) {
   setup.console.line(fmt::format("started from {}: {}, {} tensors in {} file{}", folder, weights.model_type,
                                  weights.tensors, weights.files, weights.files == 1 ? "" : "s"));
   const std::vector<TokenId> ends = setup.data.tokenizer->eos_ids();
+  if (const std::string warning = start_rate_warning(weights, setup.config); !warning.empty())
+    setup.console.warning(warning);
   const std::optional<TokenId> end_of_text = setup.data.tokenizer->end_of_text();
   if (ends.empty() || (ends.size() == 1 && ends.front() == end_of_text)) return;
   std::string ids;

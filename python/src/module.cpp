@@ -159,8 +159,12 @@ NB_MODULE(_ingot, m) {
           [](PythonTrainer* self, const std::string& source, const std::vector<std::string>& data,
              const std::vector<std::string>& settings) {
             const RunConfig config = python_config(source, data, settings);
-            nb::gil_scoped_release released;
-            new (self) PythonTrainer(config);
+            {
+              nb::gil_scoped_release released;
+              new (self) PythonTrainer(config);
+            }
+            if (!self->warning().empty() && PyErr_WarnEx(PyExc_UserWarning, self->warning().c_str(), 1) < 0)
+              throw nb::python_error();
           },
           "source"_a, "data"_a, "settings"_a)
       .def(

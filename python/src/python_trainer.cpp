@@ -13,6 +13,7 @@
 #include "ingot/run/eval/run_eval.h"
 #include "ingot/run/record/run_folder.h"
 #include "ingot/run/start_model.h"
+#include "ingot/run/resume_rate.h"
 
 namespace ingot {
 namespace {

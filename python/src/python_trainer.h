@@ -51,6 +51,7 @@ class PythonTrainer {
   int64_t steps_done() const { return trainer_.state().steps_done; }
   bool is_finished() const;
   const RunConfig& config() const { return config_; }
+  const std::string& warning() const { return warning_; }  // about how it starts; "" if there is none
   // Throws a kUsage error for weights without f32 masters, and on a device.
   TrainingStore& params();
   // Called after the masters were written.
@@ -67,6 +68,7 @@ class PythonTrainer {
   Loader loader_;
   RunPlan plan_;
   int threads_ = 1;
+  std::string warning_;
   std::unique_ptr<Generator> generator_;  // made by the first generate()
   std::optional<StepResult> pending_;     // of the gradients that were neither used nor discarded
 };
