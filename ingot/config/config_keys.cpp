@@ -64,6 +64,9 @@ void add_data_keys(std::vector<ConfigKey>& keys) {
       "random: independent windows; epochs: every window once per epoch", data, &D::order));
   keys.push_back(flag("data.document_mask", kCourse, "mask attention across document boundaries", data,
                       &D::has_document_mask));
+  keys.push_back(flag("data.special", kText,
+                      "text that spells a special token, such as <|im_end|>, becomes this token", data,
+                      &D::finds_special));
   keys.push_back(
       text("data.chat_template", kText,
            "of chat data: chatml, llama3, zephyr or another known name; empty: the tokenizer's own", data,
