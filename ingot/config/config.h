@@ -69,6 +69,7 @@ struct TrainConfig {
   Device device = Device::kCpu;
   std::string init_from;          // folder whose weights a new run starts from; empty: random weights
   bool has_graph = false;         // GPU only: run the step as CUDA graphs
+  bool has_noise_scale = false;   // train/noise_scale.h
   bool is_deterministic = false;  // GPU only; the CPU is always deterministic
 };
 

@@ -117,6 +117,10 @@ void add_train_keys(std::vector<ConfigKey>& keys) {
                       train, &T::init_from));
   keys.push_back(flag("train.graph", kFree, "on a GPU: run each micro-batch and each update as a CUDA graph",
                       train, &T::has_graph));
+  keys.push_back(flag("train.noise_scale", kFree,
+                      "estimate the gradient noise scale (the metric noise_scale); costs a pass over the "
+                      "gradients per step",
+                      train, &T::has_noise_scale));
   keys.push_back(flag("train.deterministic", kFree,
                       "on a GPU: bit-exact repeatability, even where it is slower", train,
                       &T::is_deterministic));

@@ -60,10 +60,13 @@ struct SubmittedStep {
 };
 
 struct StepResult {
-  SubmittedStep step;                   // if it was abandoned, the other fields have no meaning
-  double loss = 0;                      // mean over the counted tokens of the global batch, nats
-  double top1 = 0;                      // fraction of the counted tokens whose target has the largest logit
-  double grad_norm = 0;                 // before clipping
+  SubmittedStep step;    // if it was abandoned, the other fields have no meaning
+  double loss = 0;       // mean over the counted tokens of the global batch, nats
+  double top1 = 0;       // fraction of the counted tokens whose target has the largest logit
+  double grad_norm = 0;  // before clipping
+  // With train.noise_scale: |g|^2 of the mean gradient of one micro-batch of a rank, as the mean over ranks;
+  // 0 for a step with one micro-batch per rank.
+  double micro_squares = 0;
   double clip = 1;                      // factor applied to the gradient by global-norm clipping
   int64_t tokens = 0;                   // predicted tokens
   double grad_correction = 1;           // turns the gradient into the mean over counted tokens, unscaled
@@ -188,4 +191,5 @@ class Trainer {
   std::vector<double> amaxes_ = {};      // amaxes of FP8 tensors, while ranks reduce them
 };
 
+  double first_squares_ = 0;             // |g|^2 of the first micro-batch's gradient; 0: unknown
 }  // namespace ingot

@@ -101,6 +101,9 @@ void Trainer::submit(Loader& loader, const StepOrder& order) {
       };
   }
   state_.fp8.follow_history(order.is_asynchronous, *layout_.stream);
+  first_squares_ = 0;
+  if (config_.train.has_noise_scale && step.micros > 1)
+    step.after_first = [&] { first_squares_ = std::pow(state_.optimizer.grad_norm(*layout_.stream), 2); };
   state_.fp8.begin_step(*layout_.stream);
   LayerContext of_step = step.context(0);
   layout_.model->cast_weights(of_step);
@@ -206,6 +209,14 @@ StepResult Trainer::collect_synchronous(Loader& loader, const SubmittedStep& ste
   StepResult result = totals(sums, step);
   result.grad_norm = norm * result.grad_correction;
   if (!std::isfinite(result.loss))
+  if (first_squares_ > 0) {
+    // The step's gradient is the mean of those of all micro-batches.
+    const auto parts = static_cast<double>(step.order.micros * config_.train.batch_size) /
+                       static_cast<double>(layout_.data_shard.batch_size);
+    result.micro_squares = layout_.mesh->world->sum(first_squares_) /
+                           static_cast<double>(config_.parallel.dp) *
+                           std::pow(result.grad_correction * parts, 2);
+  }
     result.non_finite = find_bad_loss(loader, step);
   else if (has_overflowed(result) && state_.loss_scaler.overflowed())
     result.lowered_scale = state_.loss_scaler.scale();
