@@ -111,15 +111,24 @@ std::unique_ptr<AveragedWeights> Trainer::average_weights() {
   return std::make_unique<AveragedWeights>(*layout_.params, state_.optimizer, *layout_.stream);
 }
 
+EvalWalk Trainer::walk(int64_t max_tokens, const EvalProgress& goes_on) const {
+  return {.max_tokens = max_tokens,
+          .shape = layout_.batch_shape,
+          .data_shard = layout_.data_shard,
+          .goes_on = goes_on};
+}
+
+std::vector<double> Trainer::score_documents(const TokenSource& pairs, const EvalProgress& goes_on) {
+  const Span span(&trace_, "reference");
+  LayerContext ctx = context(0, 0);
+  return ingot::score_documents(*layout_.executor, ctx, pairs, walk(0, goes_on), *layout_.mesh->data);
+}
+
 EvalResult Trainer::evaluate(const TokenSource& text, int64_t max_tokens, const EvalProgress& goes_on) {
   const Span span(&trace_, "evaluation");
   LayerContext ctx = context(0, 0);
   const std::unique_ptr<AveragedWeights> averaged = average_weights();
-  const EvalWalk walk{.max_tokens = max_tokens,
-                      .shape = layout_.batch_shape,
-                      .data_shard = layout_.data_shard,
-                      .goes_on = goes_on};
-  return ingot::evaluate(*layout_.executor, ctx, text, walk, *layout_.mesh->data);
+  return ingot::evaluate(*layout_.executor, ctx, text, walk(max_tokens, goes_on), *layout_.mesh->data);
 }
 
 // The norms of a sharded parameter come from the sums of squares over all ranks.

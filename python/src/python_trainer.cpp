@@ -11,9 +11,10 @@
 #include "ingot/memory/prepare_run.h"
 #include "ingot/parallel/parallelize.h"
 #include "ingot/run/eval/run_eval.h"
+#include "ingot/run/pair_references.h"
 #include "ingot/run/record/run_folder.h"
-#include "ingot/run/start_model.h"
 #include "ingot/run/resume_rate.h"
+#include "ingot/run/start_model.h"
 
 namespace ingot {
 namespace {
@@ -53,7 +54,8 @@ RunConfig python_config(const std::string& source, const std::vector<std::string
 }
 
 PythonTrainer::PythonTrainer(const RunConfig& config)
-    : data_(load_run_data(config.data, std::nullopt, {}, {.context = config.model.context})),
+    : data_(load_run_data(config.data, std::nullopt, {},
+                          {.context = config.model.context, .has_pairs = config.head.dpo_beta > 0})),
       config_(prepared(completed(config, data_), Mesh::alone())),
       trainer_(config_, parallelize(config_)),
       sampler_(sampler_of(config_, data_)),
@@ -64,7 +66,9 @@ PythonTrainer::PythonTrainer(const RunConfig& config)
       plan_(config_) {
   threads_ = num_threads();
   trainer_.initialise();
-  if (!config_.train.init_from.empty()) read_start_weights(config_.train.init_from, trainer_);
+  if (!config_.train.init_from.empty())
+    warning_ = start_rate_warning(read_start_weights(config_.train.init_from, trainer_), config_);
+  compute_references(data_, trainer_);
 }
 
 // OpenMP keeps the number of threads for each thread that calls it, and the trainer's memory is laid out for

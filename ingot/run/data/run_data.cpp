@@ -371,10 +371,18 @@ RunData load_run_data(const DataConfig& config, const std::optional<std::string>
          "data.train is empty; give text with --data FILE, or data.train = \"builtin:bible\"");
   RunData data = config.mix.empty() ? load_one(config, tokenizer_json, progress, chat)
                                     : load_mix(config, tokenizer_json, progress, chat);
+  if (chat.has_pairs != (data.train.references() != nullptr))
+    fail(ErrorKind::kData, "{}: {}", config.train.front(),
+         chat.has_pairs
+             ? "holds no pairs of answers (chosen, rejected), which dpo.beta needs; leave dpo.beta 0 "
+               "for other data"
+             : "holds pairs of answers (chosen, rejected), which train only with dpo.beta above 0; "
+               "use the preset dpo");
   release_free_memory();
   const TokenSource::TokenBytes bytes = token_bytes(*data.tokenizer);
   data.val.set_token_bytes(bytes);
   for (MixSource& source : data.mix) source.val.set_token_bytes(bytes);
+  data.tokenizer->set_finds_special(config.finds_special);
   const ChatFormat format = chat_format(config, *data.tokenizer, chat);
   for (const std::string& entry : config.val_sets) {
     const auto [name, path] = named_text(entry);
@@ -382,7 +390,6 @@ RunData load_run_data(const DataConfig& config, const std::optional<std::string>
   }
   data.summary =
       fmt::format("train {}{} tokens; validation {}{} tokens; vocabulary {}", megabytes(data.train),
-  data.tokenizer->set_finds_special(config.finds_special);
                   data.train.tokens(), megabytes(data.val), data.val.tokens(), data.tokenizer->vocab_size()) +
       mix_summary(data) + (data.chats.empty() ? "" : "; " + data.chats);
   return data;
