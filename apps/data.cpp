@@ -39,7 +39,7 @@ struct Options {
   std::string vocab_size = "4096", pattern = "cl100k";  // for a BPE trained here
   double val_fraction = 0.1;
   int64_t samples = 3;  // inspect
-  bool is_quiet = false, is_json = false;
+  bool finds_special = false, is_quiet = false, is_json = false;
 };
 
 int64_t parse_shard_tokens(const std::string& text) {
@@ -83,6 +83,7 @@ void prepare(const Options& options) {
                                    .tokenizer_pattern = options.pattern,
                                    .val_fraction = options.val_fraction,
                                    .text_field = options.text_field,
+                                   .finds_special = options.finds_special,
                                    .shard_tokens = parse_shard_tokens(options.shard_tokens),
                                    .dtype = options.dtype,
                                    .out = options.out};
@@ -364,6 +365,7 @@ void add_data_command(Command& app) {
   action->add_option("--shard-tokens", o.shard_tokens, "Tokens of a file at most")->capture_default_str();
   action->add_option("--dtype", o.dtype, "auto, uint16 or uint32")->capture_default_str();
   action->add_option("--text-field", o.text_field, "Field of .jsonl lines")->capture_default_str();
+  action->add_flag("--special", o.finds_special, "Text that spells a special token becomes this token");
   action->add_flag("--quiet", o.is_quiet, "Print warnings and errors only, and what --json prints");
   action->add_flag("--json", o.is_json, "Print dataset.json when done");
   action->callback([options] { prepare(*options); });

@@ -128,6 +128,8 @@ void add_generate_command(Command& app) {
   add_sample_options(*command, o.sample);
   command->add_option("--seed", o.seed, "Equal seeds give equal text; prompt i has the seed plus i, from 0")
       ->capture_default_str();
+  command->add_flag("--special", o.finds_special,
+                    "A special token that a prompt spells, such as <|im_end|>, is one");
   command->add_flag("--json", arguments->is_json, "Print a JSON object per prompt, on a line of its own");
   command->callback([arguments] { generate(*arguments); });
 }

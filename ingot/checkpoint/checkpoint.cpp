@@ -274,11 +274,20 @@ StartWeights read_start_weights(const fs::path& path, Trainer& trainer) {
   check_hf_tensors(weights, model);
   read_rank_weights(weights, hf_tensors(model), trainer);
   trainer.params().refresh_compute(*trainer.layout().stream);
-  return {.model_type = folder.model_type,
-          .config_hash = XXH3_64bits(config.data(), config.size()),
-          .tensors = weights.tensors(),
-          .files = weights.files().size(),
-          .fingerprint = weights_fingerprint(weights, model)};
+  StartWeights start{.model_type = folder.model_type,
+                     .config_hash = XXH3_64bits(config.data(), config.size()),
+                     .tensors = weights.tensors(),
+                     .files = weights.files().size(),
+                     .fingerprint = weights_fingerprint(weights, model)};
+  const fs::path state_path = path / "trainer.json";
+  if (path_exists(path / "config.toml") && path_exists(state_path)) {
+    const TrainerState state = read_trainer_state(path, read_json(state_path), state_path);
+    start.training = StartWeights::Training{.config = read_run_config(folder.config_path),
+                                            .step = state.step,
+                                            .tokens = state.tokens,
+                                            .spent_s = state.spent_s};
+  }
+  return start;
 }
 
 void require_base(const fs::path& checkpoint, const fs::path& base, std::optional<uint64_t> trained_on,

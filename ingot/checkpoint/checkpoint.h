@@ -80,10 +80,17 @@ ModelFolder read_model_folder(const std::filesystem::path& given, const DamageRe
 
 // The folder from which a trainer's weights were read.
 struct StartWeights {
+  // A checkpoint of Ingot: its configuration, and how far it was trained.
+  struct Training {
+    RunConfig config;
+    int64_t step = 0, tokens = 0;
+    double spent_s = 0;
+  };
   std::string model_type;    // as ModelFolder::model_type
   uint64_t config_hash = 0;  // XXH3-64 of its config.json, or of the config.toml of a checkpoint of Ingot
   size_t tensors = 0, files = 0;
-  uint64_t fingerprint = 0;  // weights_fingerprint
+  uint64_t fingerprint = 0;               // weights_fingerprint
+  std::optional<Training> training = {};  // nullopt for other checkpoints
 };
 
 // Reads the weights of a trainer from a folder: each rank reads its own shards. Optimizer and step stay as

@@ -180,6 +180,36 @@ void validate_head(const RunConfig& config) {
     fail(ErrorKind::kUsage, "head.loss_dtype = \"bf16\" knows no logit cap; set model.cap = none");
 }
 
+void validate_noise_scale(const RunConfig& config) {
+  if (!config.train.has_noise_scale) return;
+  const auto refuse = [](std::string_view rule) {
+    fail(ErrorKind::kUsage, "train.noise_scale = true {}", rule);
+  };
+  if (config.train.device != Device::kCpu)
+    refuse("needs train.device = cpu: on a GPU no step waits for a norm");
+  if (config.parallel.fsdp > 1 || config.parallel.pp > 1)
+    refuse(
+        "needs parallel.fsdp = 1 and parallel.pp = 1: other ranks would sum a micro-batch's gradient before "
+        "its norm is taken");
+  if (DataShard::of(config.train, config.parallel.dp, 0).micros(config.train.grad_accum) < 2)
+    refuse("compares one micro-batch with a step, so each rank needs 2 or more; raise train.grad_accum");
+}
+
+void validate_dpo(const RunConfig& config) {
+  const HeadConfig& head = config.head;
+  if (head.dpo_beta == 0) return;
+  const auto require = [&](bool holds, std::string_view rule) {
+    if (!holds) fail(ErrorKind::kUsage, "dpo.beta = {} needs {}", head.dpo_beta, rule);
+  };
+  require(config.train.device == Device::kCpu, "train.device = cpu: its loss has no kernels yet");
+  require(config.parallel.pp == 1, "parallel.pp = 1: a stage of a pipeline gets no reference");
+  require(head.precision != HeadPrecision::kFp8, "head.precision other than fp8");
+  require(head.z_loss == 0 && head.label_smoothing == 0 && head.filter == 0,
+          "head.z_loss, head.label_smoothing and head.filter = 0");
+  require(config.model.dropout == 0, "model.dropout = 0: the reference is computed without");
+  require(config.data.mix.empty(), "one text in place of data.mix");
+}
+
 void validate_lora(const RunConfig& config) {
   const LoraConfig& lora = config.model.lora;
   if (lora.rank == 0) {
@@ -226,6 +256,8 @@ void RunConfig::validate() const {
   validate_precision(*this);
   validate_head(*this);
   validate_lora(*this);
+  validate_dpo(*this);
+  validate_noise_scale(*this);
   if (train.steps < 1 || train.batch_size < 1 || train.grad_accum < 1 || train.log_every < 1)
     fail(ErrorKind::kUsage, "train.steps, batch_size, grad_accum and log_every must be at least 1");
   validate_batch(*this);

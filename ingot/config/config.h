@@ -38,6 +38,7 @@ struct DataConfig {
   std::string tokenizer_pattern = "cl100k";  // gpt2 | cl100k | o200k | llama3 | qwen2 | a regex
   SampleOrder order = SampleOrder::kRandom;
   bool has_document_mask = false;
+  bool finds_special = false;           // Plain text that spells a special token becomes it.
   std::string chat_template;            // It renders chat data; empty: the tokenizer's own does.
   LossOn loss_on = LossOn::kAssistant;  // The loss on chat data counts these tokens.
   int64_t workers = 1;   // threads that make batches ahead of training; 0: training makes each one itself
@@ -68,6 +69,7 @@ struct TrainConfig {
   Device device = Device::kCpu;
   std::string init_from;          // folder whose weights a new run starts from; empty: random weights
   bool has_graph = false;         // GPU only: run the step as CUDA graphs
+  bool has_noise_scale = false;   // train/noise_scale.h
   bool is_deterministic = false;  // GPU only; the CPU is always deterministic
 };
 

@@ -64,6 +64,9 @@ void add_data_keys(std::vector<ConfigKey>& keys) {
       "random: independent windows; epochs: every window once per epoch", data, &D::order));
   keys.push_back(flag("data.document_mask", kCourse, "mask attention across document boundaries", data,
                       &D::has_document_mask));
+  keys.push_back(flag("data.special", kText,
+                      "text that spells a special token, such as <|im_end|>, becomes this token", data,
+                      &D::finds_special));
   keys.push_back(
       text("data.chat_template", kText,
            "of chat data: chatml, llama3, zephyr or another known name; empty: the tokenizer's own", data,
@@ -114,6 +117,10 @@ void add_train_keys(std::vector<ConfigKey>& keys) {
                       train, &T::init_from));
   keys.push_back(flag("train.graph", kFree, "on a GPU: run each micro-batch and each update as a CUDA graph",
                       train, &T::has_graph));
+  keys.push_back(flag("train.noise_scale", kFree,
+                      "estimate the gradient noise scale (the metric noise_scale); costs a pass over the "
+                      "gradients per step",
+                      train, &T::has_noise_scale));
   keys.push_back(flag("train.deterministic", kFree,
                       "on a GPU: bit-exact repeatability, even where it is slower", train,
                       &T::is_deterministic));

@@ -95,6 +95,11 @@ void add_head_keys(std::vector<ConfigKey>& keys) {
                         "relative difference that stops the run if three checks in a row have the same sign; "
                         "0: derived from the formats' rounding",
                         head, &H::raw_ce_bias_limit));
+  keys.push_back(
+      number("dpo.beta", kCourse,
+             "weight of the rewards in DPO's loss on pairs of answers, such as 0.1; 0: the data are "
+             "no pairs",
+             head, &H::dpo_beta));
 }
 
 }  // namespace ingot::key_kinds

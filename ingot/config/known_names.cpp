@@ -203,7 +203,11 @@ constexpr OtherFeature kOtherFeatures[] = {
      "Ingot's adapters (lora.rank) have no dropout, and their model is in precision.compute"},
     {"messages conversations sft",
      "data.train takes chat data (docs/fine-tuning.md); the preset sft trains on it"},
-    {"dpo ppo grpo rlhf reward_model ref_model", "Ingot trains on the next token only, without rewards"},
+    {"dpo_beta ref_model reference_model",
+     "the preset dpo trains on pairs of answers (dpo.beta, docs/fine-tuning.md); the reference is the model "
+     "that the run starts from"},
+    {"ppo grpo rlhf reward_model",
+     "Ingot trains on the next token, or on pairs of answers (the preset dpo), without a model of rewards"},
     {"moe num_experts n_experts num_local_experts num_experts_per_tok n_routed_experts expert_parallel "
      "expert_model_parallel_size ep",
      "Ingot has no mixture of experts"},

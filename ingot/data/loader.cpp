@@ -9,17 +9,18 @@ namespace ingot {
 namespace {
 
 // Allocates the memory of one batch and returns views of it.
-Batch allocate(const BatchShape& shape, std::vector<int32_t>& tokens, std::vector<int32_t>& targets,
-               std::vector<int32_t>& doc_start) {
+Batch allocate(const BatchShape& shape, bool has_pairs, BatchMemory& memory) {
   const auto elements = static_cast<size_t>(shape.batch * shape.context);
-  tokens.assign(elements, 0);
-  targets.assign(elements, kIgnoreIndex);
-  if (shape.document_mask) doc_start.assign(elements, 0);
+  memory.tokens.assign(elements, 0);
+  memory.targets.assign(elements, kIgnoreIndex);
+  if (shape.document_mask) memory.doc_start.assign(elements, 0);
+  if (has_pairs) memory.reference.assign(elements, 0);
   const Shape bt = {shape.batch, shape.context};
   Batch batch;
-  batch.tokens = Tensor(tokens.data(), DType::i32, bt);
-  batch.targets = Tensor(targets.data(), DType::i32, bt);
-  if (shape.document_mask) batch.doc_start = Tensor(doc_start.data(), DType::i32, bt);
+  batch.tokens = Tensor(memory.tokens.data(), DType::i32, bt);
+  batch.targets = Tensor(memory.targets.data(), DType::i32, bt);
+  if (shape.document_mask) batch.doc_start = Tensor(memory.doc_start.data(), DType::i32, bt);
+  if (has_pairs) batch.reference = Tensor(memory.reference.data(), DType::f32, bt);
   return batch;
 }
 
@@ -57,6 +58,11 @@ void fill_row(const TokenSource& source, int64_t begin, const BatchShape& shape,
   source.mark_documents(begin, window, {doc_start, static_cast<size_t>(counted)});
   std::fill(doc_start + counted, doc_start + shape.context,
             static_cast<int32_t>(counted));  // padding is a document of its own
+  if (!batch.reference) return;
+  float* reference = batch.reference.as<float>() + b * shape.context;
+  source.read_references(begin, {doc_start, static_cast<size_t>(counted)},
+                         {reference, static_cast<size_t>(counted)});
+  std::fill(reference + counted, reference + shape.context, 0.0f);
 }
 
 }  // namespace
@@ -83,7 +89,7 @@ Loader::Loader(const TokenSource& source, const Sampler& sampler, const LoaderCo
   INGOT_CHECK(sampler.context() == shape.context, "Loader: sampler's context is {}, the batch's {}",
               sampler.context(), shape.context);
   slots_.resize(static_cast<size_t>(config_.ring()));
-  for (Slot& slot : slots_) slot.batch = allocate(shape, slot.tokens, slot.targets, slot.doc_start);
+  for (Slot& slot : slots_) slot.batch = allocate(shape, source.references() != nullptr, slot.memory);
   rows_.resize(static_cast<size_t>(std::max<int64_t>(1, config_.workers)),
                Row(static_cast<size_t>(shape.context + 1)));
   for (int64_t i = 0; i < config_.workers; ++i)
@@ -126,7 +132,8 @@ void Loader::make_one(std::unique_lock<std::mutex>& lock, Row& row) {
 void Loader::produce(std::stop_token stop, Row& row) {
   std::unique_lock lock(mutex_);
   const auto has_work = [&] {
-    return begun_ - (taken_ - (is_held_ ? 1 : 0)) < std::ssize(slots_) && !slot_of(begun_).is_filling;
+    return has_begun_ && begun_ - (taken_ - (is_held_ ? 1 : 0)) < std::ssize(slots_) &&
+           !slot_of(begun_).is_filling;
   };
   while (changed_.wait(lock, stop, has_work)) {
     make_one(lock, row);
@@ -136,6 +143,7 @@ void Loader::produce(std::stop_token stop, Row& row) {
 
 const Batch& Loader::next() {
   std::unique_lock lock(mutex_);
+  has_begun_ = true;
   is_held_ = false;
   changed_.notify_all();
   last_wait_s_ = 0;
@@ -166,6 +174,7 @@ void Loader::seek(int64_t global_sample) {
   ++generation_;
   first_sample_ = position_ = global_sample;
   begun_ = taken_ = 0;
+  has_begun_ = true;
   is_held_ = false;
   for (Slot& slot : slots_) slot.is_ready = false;
   changed_.notify_all();
@@ -177,7 +186,7 @@ EvalWindows::EvalWindows(const TokenSource& source, const BatchShape& shape, int
   if (source.tokens() < 2)
     fail(ErrorKind::kData, "the text to evaluate has {} tokens, at least 2 are needed; give more text",
          source.tokens());
-  batch_ = allocate(shape_, tokens_, targets_, doc_start_);
+  batch_ = allocate(shape_, source.references() != nullptr, memory_);
   row_.resize(static_cast<size_t>(shape.context + 1));
 }
 

@@ -40,6 +40,8 @@ struct Batch {
   Tensor tokens;     // (B,T) i32
   Tensor targets;    // (B,T) i32; kIgnoreIndex where there is no target
   Tensor doc_start;  // (B,T) i32: index in the row where the token's document begins; absent without mask
+  // (B,T) f32: TokenSource::references() at the first token of each document; absent without pairs
+  Tensor reference = {};
   int64_t counted_targets = 0;  // number of targets that are not ignored
   int64_t first_sample = 0;     // global sample index of row 0 (Loader) or its window index (EvalWindows)
 };
@@ -57,6 +59,11 @@ class BatchSource {
   virtual int64_t position() const = 0;
 };
 
+struct BatchMemory {
+  std::vector<int32_t> tokens, targets, doc_start;
+  std::vector<float> reference;
+};
+
 struct LoaderConfig {
   BatchShape shape;
   // The number of readers (ranks) that share a run. Each takes every readers-th group of B samples.
@@ -72,7 +79,8 @@ struct LoaderConfig {
 
 class Loader final : public BatchSource {
  public:
-  // Starts the workers. `source` is borrowed and must outlive the loader.
+  // Starts the workers, which wait for the first next() or seek(). `source` is borrowed and must outlive the
+  // loader.
   Loader(const TokenSource& source, const Sampler& sampler, const LoaderConfig& config);
   ~Loader() override;
   Loader(const Loader&) = delete;
@@ -94,7 +102,7 @@ class Loader final : public BatchSource {
 
  private:
   struct Slot {
-    std::vector<int32_t> tokens, targets, doc_start;
+    BatchMemory memory;
     Batch batch;
     std::exception_ptr failure;  // why the batch could not be made
     bool is_ready = false;       // false until the batch of this turn of the ring is made, or has failed
@@ -122,6 +130,7 @@ class Loader final : public BatchSource {
   int64_t generation_ = 0;    // number of seeks so far
   int64_t first_sample_ = 0;  // global sample at which batch 0 of this generation begins
   int64_t begun_ = 0, taken_ = 0;
+  bool has_begun_ = false;
   bool is_held_ = false;  // true while the caller holds batch taken_ - 1
   std::vector<std::jthread>
       workers_;  // declared last, so that they are joined before the other members are destroyed
@@ -152,7 +161,7 @@ class EvalWindows {
   const BatchShape shape_;
   const int64_t readers_, reader_;
   int64_t end_;
-  std::vector<int32_t> tokens_, targets_, doc_start_;
+  BatchMemory memory_;
   std::vector<uint32_t> row_;
   Batch batch_;
   int64_t next_round_ = 0;  // first window of the next round over all readers

@@ -92,6 +92,7 @@ std::map<std::string, std::string> arguments_of(const PrepareOptions& options) {
                                                   {"text_field", options.text_field},
                                                   {"shard_tokens", fmt::format("{}", options.shard_tokens)},
                                                   {"dtype", options.dtype}};
+  if (options.finds_special) arguments["special"] = "true";
   if (options.tokenizer == "bpe") {
     arguments["vocab_size"] = fmt::format("{}", options.tokenizer_vocab);
     arguments["pattern"] = options.tokenizer_pattern;
@@ -115,6 +116,7 @@ Dataset prepare_dataset(const PrepareOptions& options, const CorpusProgress& pro
   const std::array<const StreamedCorpus*, 1> corpora = {&corpus};
   if (!tokenizer)
     tokenizer = make_corpus_tokenizer(options.tokenizer, bpe_config_of(options), corpora, progress);
+  tokenizer->set_finds_special(options.finds_special);
   Dataset dataset;
   dataset.vocab_size = tokenizer->vocab_size();
   dataset.dtype = shard_dtype_of(options.dtype, dataset.vocab_size);
@@ -122,7 +124,7 @@ Dataset prepare_dataset(const PrepareOptions& options, const CorpusProgress& pro
   dataset.arguments = arguments_of(options);
   PartWriter train(out.path(), "train", dataset.dtype, options.shard_tokens, 1);
   PartWriter val(out.path(), "val", dataset.dtype, options.shard_tokens, 0);
-  corpus.walk([&](std::string_view text, size_t from) { return tokenizer->find_cut(text, from); },
+  corpus.walk([&](std::string_view text, size_t from) { return tokenizer->find_data_cut(text, from); },
               [&](const TextBatch& batch) { (batch.is_val ? val : train).add(batch, *tokenizer); },
               in_phase(progress, "tokenizing"));
   dataset.train = train.finish();

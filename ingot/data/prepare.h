@@ -20,6 +20,7 @@ struct PrepareOptions {
   std::string tokenizer_pattern = "cl100k";  // used if a bpe is trained
   double val_fraction = 0.1;
   std::string text_field = "text";
+  bool finds_special = false;  // Tokenizer::set_finds_special()
   int64_t shard_tokens = 100'000'000;
   std::string dtype = "auto";  // auto | uint16 | uint32
   std::filesystem::path out;   // a new or empty folder

@@ -121,6 +121,23 @@ void TokenSource::add(std::unique_ptr<const TokenReader> reader) {
   add_segment(std::move(reader), tokens);
 }
 
+void TokenSource::set_pairs() {
+  references_ = std::make_shared<std::vector<float>>(documents().positions.size());
+}
+
+size_t TokenSource::document_of(int64_t position) const {
+  const std::vector<int64_t>& positions = documents().positions;
+  return static_cast<size_t>(std::ranges::upper_bound(positions, position) - positions.begin()) - 1;
+}
+
+void TokenSource::read_references(int64_t begin, std::span<const int32_t> doc_start,
+                                  std::span<float> out) const {
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i] = static_cast<size_t>(doc_start[i]) == i
+                 ? (*references_)[document_of(begin + static_cast<int64_t>(i))]
+                 : 0.0f;
+}
+
 size_t TokenSource::segment_of(int64_t position) const {
   const auto after = std::upper_bound(segments_.begin(), segments_.end(), position,
                                       [](int64_t p, const Segment& segment) { return p < segment.begin; });

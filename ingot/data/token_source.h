@@ -54,6 +54,17 @@ class TokenSource {
   // Says for every token whether the loss counts its prediction. Without, it counts all of them. REQUIRES:
   // one element per token; no stream was appended.
   void set_targets(std::vector<bool> is_target);
+  // Says that the documents are pairs of answers (chat/chat_data.h). The loss compares each document's
+  // log-probability with a reference, which references() then holds; it is 0 until a run sets it.
+  // REQUIRES: the documents were set.
+  void set_pairs();
+  using References = std::shared_ptr<std::vector<float>>;
+  // Returns null for a stream without pairs. They must be written before a Loader's first next() or seek().
+  const References& references() const { return references_; }
+  // Sets out[i] to the reference of the document that begins at token begin + i, where doc_start[i] is i.
+  void read_references(int64_t begin, std::span<const int32_t> doc_start, std::span<float> out) const;
+  // Returns the number of the document that holds a token. REQUIRES: as documents(), with positions.
+  size_t document_of(int64_t position) const;
   // Sets the bytes of text that the stream represents, if known.
   void set_text_bytes(int64_t text_bytes) { text_bytes_ = text_bytes; }
   // Sets the bytes of text of every token id (token_bytes() of token_source_text.h), for bits per byte.
@@ -125,6 +136,7 @@ class TokenSource {
   std::vector<Stretch> stretches_ = {{0, {}}};  // at least one, ascending; the first begins at 0
   std::optional<int64_t> text_bytes_;
   TokenBytes token_bytes_;
+  References references_;
 };
 
 }  // namespace ingot

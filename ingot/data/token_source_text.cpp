@@ -15,7 +15,7 @@ void append_piece(const TextPiece& text, const Tokenizer& tokenizer, bool is_sep
     piece.document_begins.push_back(static_cast<int64_t>(piece.tokens.size()));
     if (is_separated && tokenizer.end_of_text()) piece.tokens.push_back(*tokenizer.end_of_text());
   }
-  tokenizer.encode(text.text, piece.tokens);
+  tokenizer.encode_data(text.text, piece.tokens);
 }
 
 // Tokenizes short texts into one piece per thread, cut so that the threads get about the same
@@ -137,7 +137,7 @@ StreamedSplit tokenize(const StreamedCorpus& corpus, const Tokenizer& tokenizer,
   StreamedSplit split;
   TokenCollector train(tokenizer), val(tokenizer);
   TextCollector train_text(kept.train_bytes), val_text(kept.val_bytes);
-  corpus.walk([&](std::string_view text, size_t from) { return tokenizer.find_cut(text, from); },
+  corpus.walk([&](std::string_view text, size_t from) { return tokenizer.find_data_cut(text, from); },
               [&](const TextBatch& batch) {
                 (batch.is_val ? val_text : train_text).add(batch);
                 tokenize_batch(batch, tokenizer,

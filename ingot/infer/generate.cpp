@@ -197,7 +197,8 @@ void generate_texts(Generator& generator, const Tokenizer& tokenizer, const Text
                     const TextSink& write) {
   std::vector<Generator::Prompt> prompts;
   for (const std::string& text : request.prompts) {
-    Generator::Prompt prompt{.tokens = encode(tokenizer, text), .seed = request.seed + prompts.size()};
+    Generator::Prompt prompt{.tokens = {}, .seed = request.seed + prompts.size()};
+    prompt.tokens = request.finds_special ? encode_with_special(tokenizer, text) : encode(tokenizer, text);
     if (prompt.tokens.empty()) prompt.tokens = empty_prompt(tokenizer);
     prompts.push_back(std::move(prompt));
   }

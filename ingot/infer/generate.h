@@ -147,7 +147,8 @@ class Generator {
 // Texts for generate_texts. Sequence i is drawn with seed + i.
 struct TextRequest {
   std::vector<std::string> prompts;
-  int64_t tokens = 0;  // to sample for each
+  bool finds_special = false;  // special tokens that the prompts spell are tokens
+  int64_t tokens = 0;          // to sample for each
   SampleConfig sample = {};
   uint64_t seed = 0;
 };

@@ -6,6 +6,7 @@
 #include "ingot/nn/custom_loss.h"
 #include "ingot/ops/cast.h"
 #include "ingot/ops/matmul.h"
+#include "ingot/ops/preference_loss.h"
 #include "ingot/ops/tf32.h"
 
 namespace ingot {
@@ -68,6 +69,8 @@ void HeadConfig::validate() const {
   if (loss_dtype == LossDtype::kBf16 && (z_loss > 0 || label_smoothing > 0))
     fail(ErrorKind::kUsage,
          "head.loss_dtype = \"bf16\" knows no z_loss and no label_smoothing; set both to 0");
+  if (!(dpo_beta >= 0 && dpo_beta <= 1000))
+    fail(ErrorKind::kUsage, "dpo.beta must lie in [0, 1000] (0 is off), got {}", dpo_beta);
   require(fp8_x_scale > 0, "fp8_x_scale", "be above 0", fp8_x_scale);
   require(fp8_w_scale > 0, "fp8_w_scale", "be above 0", fp8_w_scale);
   require(raw_ce_limit > 0, "raw_ce_limit", "be above 0", raw_ce_limit);
@@ -141,6 +144,8 @@ LossHead::Layout LossHead::layout(Arena& arena, int64_t N, const LinearCrossEntr
     if (dtype != DType::f32) l.w = arena.alloc(dtype, {Vp_, C_});
     if (compute_ != DType::f32 && has_grads) l.dx = arena.alloc(DType::f32, {N, C_});
   }
+  if (has_pairs()) l.token_losses = arena.alloc(DType::f32, {N});
+  if (has_pairs() && has_grads) l.row_weights = arena.alloc(DType::f32, {N});
   l.scratch = make_linear_cross_entropy_scratch(arena, N, C_, Vp_, op, has_grads);
   return l;
 }
@@ -168,7 +173,7 @@ void LossHead::plan_check(Arena& arena, int64_t N) const {
 }
 
 LinearCrossEntropyReport LossHead::forward(LayerContext& ctx, const Out& out, const Tensor& x,
-                                           const Tensor& targets, float grad_scale) const {
+                                           const MicroBatch& batch, float grad_scale) const {
   const Span span(ctx.stream.trace, "head");
   const ScratchScope scope(ctx.scratch);
   const bool has_grads = grad_scale != 0;
@@ -178,6 +183,7 @@ LinearCrossEntropyReport LossHead::forward(LayerContext& ctx, const Out& out, co
   const bool is_fp8 = op.precision == HeadPrecision::kFp8;
   if (Fp8Device* device = is_fp8 && ctx.fp8 ? ctx.fp8->device() : nullptr)
     for (int i = 0; i < 3; ++i) l.scratch.fp8[static_cast<size_t>(i)] = device->place(first_counter_ + i);
+  const Tensor targets = batch.targets.reshape({x.dim(0)});
   LinearCrossEntropyIn in{.x = l.x ? l.x : x, .w = l.w, .targets = targets};
   if (l.x) cast(l.x, x, ctx.stream);
   if (l.w)
@@ -186,6 +192,26 @@ LinearCrossEntropyReport LossHead::forward(LayerContext& ctx, const Out& out, co
     in.w = product_dtype(op.precision) == compute_ && !is_fp8 ? ctx.params.weight(weight_)
                                                               : ctx.params.best_weight(weight_);
   LinearCrossEntropyOut result{.losses = out.losses, .is_correct = out.is_correct, .dx = {}, .dw = {}};
+  if (has_pairs() && batch.reference) {
+    if (ctx.loss) fail(ErrorKind::kUsage, "a loss of your own cannot be that of pairs; leave out dpo.beta");
+    result = {.losses = l.token_losses, .is_correct = {}, .dx = {}, .dw = {}};
+    linear_cross_entropy(result, in, op, l.scratch, ctx.stream);
+    preference_loss({.losses = out.losses,
+                     .is_correct = out.is_correct,
+                     .counted = out.counted,
+                     .rewards = out.rewards,
+                     .weights = l.row_weights},
+                    {.losses = l.token_losses,
+                     .targets = batch.targets,
+                     .doc_start = batch.doc_start,
+                     .reference = batch.reference},
+                    static_cast<float>(config_.dpo_beta), ctx.stream);
+    if (!has_grads) return {};
+    in.row_weights = l.row_weights;
+  } else if (has_pairs()) {
+    copy(out.counted, targets, ctx.stream);
+    fill_zero(out.rewards, ctx.stream);
+  }
   if (has_grads) {
     result.dx = l.dx ? l.dx : out.dx;
     const WeightGradient gradient = weight_gradient(ctx, weight_);

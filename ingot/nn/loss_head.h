@@ -8,6 +8,7 @@
 
 #include "ingot/nn/config.h"
 #include "ingot/nn/layer.h"
+#include "ingot/nn/micro_batch.h"
 #include "ingot/nn/tensor_parallel.h"
 #include "ingot/ops/linear_cross_entropy.h"
 #include "ingot/ops/loss_sums.h"
@@ -21,7 +22,8 @@ struct HeadConfig {
   LossDtype loss_dtype = LossDtype::kF32;  // for training; the others exist to show what goes wrong
   double z_loss = 0;                       // weight of lse^2
   double label_smoothing = 0;              // in [0, 1)
-  double filter = 0;                       // kRecompute: largest logit gradient that may be skipped; 0: exact
+  double dpo_beta = 0;  // above 0: micro-batches with a reference have DPO's loss (ops/preference_loss.h)
+  double filter = 0;    // kRecompute: largest logit gradient that may be skipped; 0: exact
   Fp8HeadScaling fp8_scaling = Fp8HeadScaling::kStatic;
   double fp8_x_scale = 2, fp8_w_scale = 32;  // kStatic
   int64_t raw_ce_every = 10;                 // steps between checks of the loss; 0: never
@@ -73,13 +75,18 @@ class LossHead {
     Tensor losses;      // (N) f32
     Tensor is_correct;  // (N) u8
     Tensor dx;          // (N, C) compute dtype, =; with a sharded table this rank's term of a sum
+    // For has_pairs(): (N) i32, the rows that the losses count, and (2, N) f32, PreferenceOut::rewards.
+    Tensor counted = {}, rewards = {};
   };
   // With grad_scale != 0 it computes the gradients of grad_scale * (sum of losses), and adds (+=) the
-  // weight's to the store; otherwise only the plain cross-entropy for evaluation. x (N, C) compute dtype;
-  // targets (N) i32. With ctx.loss the losses are its own; throws a kUsage error then if training has an FP8
-  // head, or if the table is sharded.
-  LinearCrossEntropyReport forward(LayerContext& ctx, const Out& out, const Tensor& x, const Tensor& targets,
-                                   float grad_scale) const;
+  // weight's to the store; otherwise only the plain cross-entropy for evaluation. x (N, C) compute dtype. If
+  // has_pairs() and the batch has a reference, the losses are those of its pairs. The logits are then
+  // computed twice, because the weight of an answer's gradient follows from all its losses. With ctx.loss the
+  // losses are its own; throws a kUsage error then if training has pairs or an FP8 head, or if the table is
+  // sharded.
+  LinearCrossEntropyReport forward(LayerContext& ctx, const Out& out, const Tensor& x,
+                                   const MicroBatch& batch, float grad_scale) const;
+  bool has_pairs() const { return config_.dpo_beta > 0; }
   // Computes the loss of about `tokens` evenly spaced rows of x again, in f32. Writes sums (kCheckSums,
   // kLossTotalsBytes) of it and of the losses that forward gave, for read_raw_loss.
   void check(LayerContext& ctx, const Tensor& sums, const Tensor& losses, const Tensor& x,
@@ -94,7 +101,8 @@ class LossHead {
  private:
   // Memory that forward allocates.
   struct Layout {
-    Tensor x, w, dx;  // in the dtype of the products; empty where the model's own are used
+    Tensor x, w, dx;                   // in the dtype of the products; empty where the model's own are used
+    Tensor token_losses, row_weights;  // (N) f32, for pairs
     LinearCrossEntropyScratch scratch;
   };
   LinearCrossEntropyConfig op_config(int64_t N, float grad_scale, Device device) const;

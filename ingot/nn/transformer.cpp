@@ -232,7 +232,8 @@ LossSums read_sums(const Tensor& sums) {
   return {.loss = all.loss,
           .counted = all.counted,
           .correct = all.correct,
-          .raw = read_raw_loss(sums.rows(1, 1 + kCheckSums))};
+          .raw = read_raw_loss(sums.rows(1, 1 + kCheckSums)),
+          .rewards = {read_loss_sums(sums_row(sums, 1)).loss, read_loss_sums(sums_row(sums, 2)).loss}};
 }
 
 void LossSums::add(const LossSums& other) {
@@ -242,6 +243,7 @@ void LossSums::add(const LossSums& other) {
   head_tiles += other.head_tiles;
   head_filtered += other.head_filtered;
   if (other.raw.tokens > 0) raw = other.raw;
+  for (size_t i = 0; i < rewards.size(); ++i) rewards[i] += other.rewards[i];
 }
 
 LossSums Transformer::forward(LayerContext& ctx, const MicroBatch& batch, const Saved& saved,

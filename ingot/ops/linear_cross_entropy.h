@@ -110,6 +110,8 @@ struct LinearCrossEntropyIn {
   Tensor x;        // (N, C) f32, bf16 or f16
   Tensor w;        // (Vp, C), x's dtype; for kFp8 any of the three
   Tensor targets;  // (N) i32
+  // (N) f32: factors of the gradients of the rows' losses, or empty. REQUIRES if set: the CPU, and not kFp8.
+  Tensor row_weights = {};
 };
 
 struct LinearCrossEntropyOut {

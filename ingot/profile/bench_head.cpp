@@ -94,7 +94,8 @@ class HeadBench {
     ctx.fp8 = &*fp8_;
     synchronize(stream_);
     const auto start = bench::Clock::now();
-    candidate.head.forward(ctx, {.losses = losses_, .is_correct = correct_, .dx = dx_}, x_, targets_,
+    candidate.head.forward(ctx, {.losses = losses_, .is_correct = correct_, .dx = dx_}, x_,
+                           {.tokens = {}, .targets = targets_, .doc_start = {}},
                            1.0f / static_cast<float>(o_.tokens));
     synchronize(stream_);
     if (is_counted) candidate.times_ms.push_back(bench::milliseconds_since(start));

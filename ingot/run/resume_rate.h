@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "ingot/checkpoint/checkpoint.h"
 #include "ingot/config/run_plan.h"
 
 namespace ingot {
@@ -17,5 +18,10 @@ struct ResumeRate {
 // before: the checkpoint's configuration. next: the position before the first resumed step. REQUIRES:
 // next.step >= 1.
 ResumeRate resume_rate(const RunConfig& before, const RunConfig& now, const RunPosition& next);
+
+// Returns a warning if the highest rate of a run is above the last one with which the weights that it starts
+// from were trained; "" otherwise, for weights that Ingot did not train, for another rule of the optimizer,
+// and for adapters, which begin at 0.
+std::string start_rate_warning(const StartWeights& start, const RunConfig& now);
 
 }  // namespace ingot

@@ -52,6 +52,7 @@ CheckpointEval evaluate_checkpoint(const std::filesystem::path& checkpoint, cons
                         .source = loaded.path.string(),
                         .loss_on = trained.loss_on,
                         .context = T};
+  loaded.tokenizer->set_finds_special(trained.finds_special);
   const TokenSource text = load_stream(options.data, options.text_field, *loaded.tokenizer, {}, &chat);
   if (text.tokens() < 2)
     fail(ErrorKind::kData, "the text has {} tokens; at least 2 are needed to predict one", text.tokens());
@@ -98,8 +99,11 @@ void generate_from_checkpoint(const std::filesystem::path& checkpoint, const Gen
   Region alone;
   Generator generator(served.model(), served.params(), alone, served.stream(), {.slots = slots});
   TextsInOrder in_order(options.prompts.size(), write);
-  const TextRequest request{
-      .prompts = options.prompts, .tokens = options.tokens, .sample = options.sample, .seed = options.seed};
+  const TextRequest request{.prompts = options.prompts,
+                            .finds_special = options.finds_special,
+                            .tokens = options.tokens,
+                            .sample = options.sample,
+                            .seed = options.seed};
   generate_texts(generator, served.tokenizer(), request,
                  [&](size_t i, std::string_view piece, bool is_last) { in_order.add(i, piece, is_last); });
 }

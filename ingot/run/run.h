@@ -67,6 +67,7 @@ CheckpointEval evaluate_checkpoint(const std::filesystem::path& checkpoint, cons
 
 struct GenerateOptions {
   std::vector<std::string> prompts = {""};
+  bool finds_special = false;  // special tokens that the prompts spell are tokens
   ServedOptions model;
   int64_t tokens = 256;  // for each prompt; at least 1
   SampleConfig sample;

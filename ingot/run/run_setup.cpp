@@ -16,7 +16,7 @@ namespace {
 std::optional<RunData> load_data(const RunConfig& config, const std::optional<ResumePoint>& resumed,
                                  const std::atomic<bool>& is_interrupted, Communicator& world) {
   std::optional<std::string> tokenizer;
-  ChatSetup chat{.context = config.model.context};
+  ChatSetup chat{.context = config.model.context, .has_pairs = config.head.dpo_beta > 0};
   if (resumed && resumed->changes.keeps_tokenizer()) {
     tokenizer = read_file(resumed->checkpoint.path / "tokenizer.json");
     chat.side = read_side_files(resumed->checkpoint.path);

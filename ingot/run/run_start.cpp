@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ingot/core/error.h"
+#include "ingot/run/pair_references.h"
 #include "ingot/run/resume_rate.h"
 
 namespace ingot {
@@ -77,6 +78,8 @@ void start(const RunSetup& setup, Trainer& trainer, Progress& progress) {
                                          .files = weights.files};
   setup.console.line(fmt::format("started from {}: {}, {} tensors in {} file{}", folder, weights.model_type,
                                  weights.tensors, weights.files, weights.files == 1 ? "" : "s"));
+  if (const std::string warning = start_rate_warning(weights, setup.config); !warning.empty())
+    setup.console.warning(warning);
   const std::vector<TokenId> ends = setup.data.tokenizer->eos_ids();
   const std::optional<TokenId> end_of_text = setup.data.tokenizer->end_of_text();
   if (ends.empty() || (ends.size() == 1 && ends.front() == end_of_text)) return;
@@ -156,8 +159,17 @@ Restored restore(const Checkpoint& checkpoint, const RunSetup& setup, RunService
 
 SavedCheckpoints start_or_resume(const RunSetup& setup, RunServices& services, Progress& progress) {
   check_data_of_ranks(setup);
-  if (setup.resumed) return resume(setup, services, progress);
+  if (setup.resumed) {
+    read_references(setup);
+    return resume(setup, services, progress);
+  }
   start(setup, services.trainer, progress);
+  const TimedPhase phase(services, TimeLimit::Phase::kEvaluation);
+  compute_references(setup.data, services.trainer, [&](int64_t, int64_t) {
+    services.beat();
+    return true;
+  });
+  write_references(setup);
   return {};
 }
 

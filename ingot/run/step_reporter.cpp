@@ -82,7 +82,21 @@ std::vector<MetricsField> StepReporter::fields(const StepResult& result, const S
                                       {"step_ms", report.step_ms},
                                       {"tokens_per_s", report.tokens_per_s},
                                       {"loader_wait_ms", result.step.wait_s * 1e3}};
-  if (setup_.data.train.is_masked()) fields.emplace_back("targets", result.tokens);
+  if (result.micro_squares > 0) {
+    const int64_t own = trainer_.layout().data_shard.batch_size * setup_.config.model.context;
+    noise_.add(result.micro_squares, static_cast<double>(own), result.grad_norm * result.grad_norm,
+               static_cast<double>(at.step_tokens));
+    if (const std::optional<double> noise = noise_.tokens()) fields.emplace_back("noise_scale", *noise);
+  }
+  if (setup_.data.train.references()) {
+    fields.emplace_back("pairs", result.tokens);
+    fields.emplace_back("rewards/chosen", result.rewards[0]);
+    fields.emplace_back("rewards/rejected", result.rewards[1]);
+    fields.emplace_back("rewards/margins", result.rewards[0] - result.rewards[1]);
+    fields.emplace_back("rewards/accuracies", result.top1);
+  } else if (setup_.data.train.is_masked()) {
+    fields.emplace_back("targets", result.tokens);
+  }
   if (const std::optional<double> rise = guard_.norm_rise()) fields.emplace_back("norm_rise", *rise);
   if (report.mfu) fields.emplace_back("mfu", *report.mfu);
   if (const auto& pipeline = trainer_.layout().executor->pipeline()) {

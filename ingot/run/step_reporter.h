@@ -10,6 +10,7 @@
 #include "ingot/run/progress.h"
 #include "ingot/run/record/run_log.h"
 #include "ingot/train/guard.h"
+#include "ingot/train/noise_scale.h"
 #include "ingot/train/trainer.h"
 
 namespace ingot {
@@ -53,7 +54,8 @@ class StepReporter {
   double train_s_ = 0;  // seconds spent in steps
   double last_step_s_ = std::numeric_limits<double>::infinity();
   double stages_wait_s_ = 0, stages_s_ = 0;  // pipeline: seconds waiting for messages, and in total
-  int64_t non_finite_gradients_ = 0;         // skipped by the optimizer
+  NoiseScale noise_;
+  int64_t non_finite_gradients_ = 0;  // skipped by the optimizer
 };
 
 }  // namespace ingot

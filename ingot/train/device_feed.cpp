@@ -60,7 +60,7 @@ void DeviceFeed::begin_step(size_t slot) {
 }
 
 MicroBatch DeviceFeed::send(const Batch& batch, Stream& stream) {
-  if (!is_on_device()) return {batch.tokens, batch.targets, batch.doc_start};
+  if (!is_on_device()) return {batch.tokens, batch.targets, batch.doc_start, {}, batch.reference};
   if (sent_ == micros_) {  // none is free before the copies are done
     synchronize(stream);
     sent_ = 0;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "ingot/comm/communicator.h"
 #include "ingot/config/data_shard.h"
@@ -37,5 +38,10 @@ struct EvalWalk {
 // ranks of `data` call this, and each evaluates its shard of the windows. REQUIRES: ctx has no dropout.
 EvalResult evaluate(Executor& executor, LayerContext& ctx, const TokenSource& text, const EvalWalk& walk,
                     Communicator& data);
+
+// Returns the log-probability of each document's targets, in nats. All ranks of `data` call it. REQUIRES: as
+// evaluate(); the text has documents with positions, and this rank the head.
+std::vector<double> score_documents(Executor& executor, LayerContext& ctx, const TokenSource& text,
+                                    const EvalWalk& walk, Communicator& data);
 
 }  // namespace ingot

@@ -36,6 +36,8 @@ struct ExecutorStep {
       {};  // all have one window, for which kernels and graphs hold
   // If set, called after the forward pass of each micro-batch, with its losses if the host knows them.
   std::function<void(const Transformer::Saved&, const MicroBatch&, LossSums&)> after_forward = {};
+  // If set, called after the backward pass of micro-batch 0. A pipeline does not call it.
+  std::function<void()> after_first = {};
   // If set, asked between two micro-batches; true abandons the step. A pipeline does not ask.
   std::function<bool()> must_end = {};
   // On a device: where the losses of an asynchronous step go; null for a step that the host waits for.

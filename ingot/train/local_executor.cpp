@@ -48,6 +48,7 @@ bool LocalExecutor::run(const ExecutorStep& step) {
                .graph = is_last ? 1 : 0,
                .can_be_captured = !is_last || use.holds_last},
               batch);
+    if (micro == 0 && step.after_first) step.after_first();
     if (step.results)
       step.results->add(saved_.in_training.sums, step.stream);
     else

@@ -111,16 +111,26 @@ std::unique_ptr<AveragedWeights> Trainer::average_weights() {
   return std::make_unique<AveragedWeights>(*layout_.params, state_.optimizer, *layout_.stream);
 }
 
+EvalWalk Trainer::walk(int64_t max_tokens, const EvalProgress& should_continue) const {
+  return {.max_tokens = max_tokens,
+          .shape = layout_.batch_shape,
+          .data_shard = layout_.data_shard,
+          .should_continue = should_continue};
+}
+
+std::vector<double> Trainer::score_documents(const TokenSource& pairs, const EvalProgress& should_continue) {
+  const Span span(&trace_, "reference");
+  LayerContext ctx = context(0, 0);
+  return ingot::score_documents(*layout_.executor, ctx, pairs, walk(0, should_continue), *layout_.mesh->data);
+}
+
 EvalResult Trainer::evaluate(const TokenSource& text, int64_t max_tokens,
                              const EvalProgress& should_continue) {
   const Span span(&trace_, "evaluation");
   LayerContext ctx = context(0, 0);
   const std::unique_ptr<AveragedWeights> averaged = average_weights();
-  const EvalWalk walk{.max_tokens = max_tokens,
-                      .shape = layout_.batch_shape,
-                      .data_shard = layout_.data_shard,
-                      .should_continue = should_continue};
-  return ingot::evaluate(*layout_.executor, ctx, text, walk, *layout_.mesh->data);
+  return ingot::evaluate(*layout_.executor, ctx, text, walk(max_tokens, should_continue),
+                         *layout_.mesh->data);
 }
 
 LossSums Trainer::forward(const Batch& batch, CustomLoss* loss) {

@@ -63,20 +63,24 @@ struct SubmittedStep {
 };
 
 struct StepResult {
-  SubmittedStep step;                   // if it was abandoned, the other fields have no meaning
-  double loss = 0;                      // mean over the counted tokens of the global batch, nats
-  double top1 = 0;                      // fraction of the counted tokens whose target has the largest logit
-  double grad_norm = 0;                 // before clipping
+  SubmittedStep step;    // if it was abandoned, the other fields have no meaning
+  double loss = 0;       // mean over the counted tokens of the global batch, nats
+  double top1 = 0;       // fraction of the counted tokens whose target has the largest logit
+  double grad_norm = 0;  // before clipping
+  // With train.noise_scale: |g|^2 of the mean gradient of one micro-batch of a rank, as the mean over ranks;
+  // 0 for a step with one micro-batch per rank.
+  double micro_squares = 0;
   double clip = 1;                      // factor applied to the gradient by global-norm clipping
   int64_t tokens = 0;                   // predicted tokens
   double grad_correction = 1;           // turns the gradient into the mean over counted tokens, unscaled
   std::optional<double> lowered_scale;  // the next loss scale, if these gradients overflowed; no update
   std::optional<NonFinite> non_finite;
-  bool is_updated = false;   // the device has made the update
-  bool is_repeated = false;  // made again, synchronously, because the asynchronous step was not finite
-  RawLoss raw;               // loss of the tokens checked in this step
-  Fp8Stats fp8;              // counts of all casts to FP8
-  double head_filtered = 0;  // fraction of the head's tiles that were skipped
+  bool is_updated = false;          // the device has made the update
+  bool is_repeated = false;         // made again, synchronously, because the asynchronous step was not finite
+  RawLoss raw;                      // loss of the tokens checked in this step
+  Fp8Stats fp8;                     // counts of all casts to FP8
+  double head_filtered = 0;         // fraction of the head's tiles that were skipped
+  std::array<double, 2> rewards{};  // of pairs: means of the chosen and of the rejected answers
 };
 
 // TrainingState is what a step changes in addition to the weights. Checkpoints hold it.
@@ -130,6 +134,9 @@ class Trainer {
   EvalResult evaluate(const TokenSource& text, int64_t max_tokens, const EvalProgress& should_continue = {});
   // Returns the losses of a batch of the layout's shape, with the weights as trained and without dropout.
   LossSums forward(const Batch& batch, CustomLoss* loss = nullptr);
+  // Returns the log-probability of each document of a source of pairs under the current weights. Runs without
+  // dropout, on the CPU.
+  std::vector<double> score_documents(const TokenSource& pairs, const EvalProgress& should_continue = {});
   // The weights that are evaluated: with optimizer.ema they are the moving averages for as long as the
   // returned object lives, and otherwise there is no object.
   std::unique_ptr<AveragedWeights> average_weights();
@@ -154,6 +161,7 @@ class Trainer {
   Trace& trace() { return trace_; }
 
  private:
+  EvalWalk walk(int64_t max_tokens, const EvalProgress& should_continue) const;
   LayerContext context(float dropout_p, int64_t first_row);
   ExecutorStep executor_step(BatchSource& loader, const StepOrder& order);
   double expected_tokens(int64_t micros) const;
@@ -188,6 +196,7 @@ class Trainer {
   std::shared_ptr<cuda::Graph> update_graph_;
   bool has_updated_ = false;             // true once an update has run
   std::deque<SubmittedStep> submitted_;  // steps in flight, oldest first; at most kStepSlots
+  double first_squares_ = 0;             // |g|^2 of the first micro-batch's gradient; 0: unknown
   int64_t window_ = 0;                   // the StepInputs::window of passes that are made now
   double clip_ = 1;                      // factor applied by clipping in the last update
   std::vector<double> amaxes_ = {};      // amaxes of FP8 tensors, while ranks reduce them

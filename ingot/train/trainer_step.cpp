@@ -48,7 +48,8 @@ double Trainer::expected_tokens(int64_t micros) const {
 int64_t Trainer::checked_tokens() const {
   const HeadConfig& head = config_.head;
   const int64_t steps = state_.steps_done;
-  const bool is_due = head.raw_ce_every > 0 && (steps == 0 || (steps + 1) % head.raw_ce_every == 0);
+  const bool is_due =
+      head.raw_ce_every > 0 && head.dpo_beta == 0 && (steps == 0 || (steps + 1) % head.raw_ce_every == 0);
   return is_due ? head.raw_ce_tokens : 0;
 }
 
@@ -101,6 +102,9 @@ void Trainer::submit(BatchSource& loader, const StepOrder& order) {
         is_first = false;
       };
   }
+  first_squares_ = 0;
+  if (config_.train.has_noise_scale && step.micros > 1)
+    step.after_first = [&] { first_squares_ = std::pow(state_.optimizer.grad_norm(*layout_.stream), 2); };
   state_.fp8.follow_history(order.is_asynchronous, *layout_.stream);
   state_.fp8.begin_step(*layout_.stream);
   LayerContext of_step = step.context(0);
@@ -206,6 +210,14 @@ StepResult Trainer::collect_synchronous(BatchSource& loader, const SubmittedStep
   layout_.executor->report(step.slot);
   StepResult result = totals(sums, step);
   result.grad_norm = norm * result.grad_correction;
+  if (first_squares_ > 0) {
+    // The step's gradient is the mean of those of all micro-batches.
+    const auto parts = static_cast<double>(step.order.micros * config_.train.batch_size) /
+                       static_cast<double>(layout_.data_shard.batch_size);
+    result.micro_squares = layout_.mesh->world->sum(first_squares_) /
+                           static_cast<double>(config_.parallel.dp) *
+                           std::pow(result.grad_correction * parts, 2);
+  }
   if (!std::isfinite(result.loss))
     result.non_finite = find_bad_loss(loader, step);
   else if (has_overflowed(result) && state_.loss_scaler.overflowed())
@@ -250,6 +262,11 @@ StepResult Trainer::totals(const LossSums& sums, const SubmittedStep& step) {
       step);
   if (all[3] > 0) result.head_filtered = all[4] / all[3];
   set_counts(fp8, {all[5], all[6], all[7]});
+  if (config_.head.dpo_beta > 0) {
+    result.rewards = sums.rewards;
+    layout_.mesh->data->sum(result.rewards);
+    for (double& reward : result.rewards) reward /= std::max(1.0, all[1]);
+  }
   result.fp8 = fp8;
   return result;
 }

@@ -236,15 +236,19 @@ NB_MODULE(_ingot, m) {
           [](PythonTrainer* self, const std::string& source, const std::vector<std::string>& data,
              const std::vector<std::string>& settings, bool is_given_rows, const std::string& resumed,
              bool resume_anyway) {
-            const nb::gil_scoped_release released;
             const PythonData kind = is_given_rows ? PythonData::kRows : PythonData::kText;
-            std::optional<std::filesystem::path> checkpoint, saved_config;
-            if (!resumed.empty()) checkpoint = python_checkpoint(resumed);
-            if (checkpoint) saved_config = *checkpoint / "config.toml";
-            const RunConfig config = python_config(checkpoint ? saved_config->string() : source, data,
-                                                   settings, saved_config, kind);
-            new (self) PythonTrainer(config, kind, checkpoint,
-                                     resume_anyway ? DataMismatch::kAccepted : DataMismatch::kRefused);
+            {
+              const nb::gil_scoped_release released;
+              std::optional<std::filesystem::path> checkpoint, saved_config;
+              if (!resumed.empty()) checkpoint = python_checkpoint(resumed);
+              if (checkpoint) saved_config = *checkpoint / "config.toml";
+              const RunConfig config = python_config(checkpoint ? saved_config->string() : source, data,
+                                                     settings, saved_config, kind);
+              new (self) PythonTrainer(config, kind, checkpoint,
+                                       resume_anyway ? DataMismatch::kAccepted : DataMismatch::kRefused);
+            }
+            if (!self->warning().empty() && PyErr_WarnEx(PyExc_UserWarning, self->warning().c_str(), 1) < 0)
+              throw nb::python_error();
           },
           "source"_a, "data"_a, "settings"_a, "is_given_rows"_a = false, "resumed"_a = "",
           "resume_anyway"_a = false)

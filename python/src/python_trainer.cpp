@@ -10,13 +10,14 @@
 #include "ingot/core/error.h"
 #include "ingot/core/file.h"
 #include "ingot/core/parallel.h"
-
 #include "ingot/memory/prepare_run.h"
 #include "ingot/parallel/parallelize.h"
 #include "ingot/run/data/load_stream.h"
 #include "ingot/run/eval/run_eval.h"
+#include "ingot/run/pair_references.h"
 #include "ingot/run/record/folder_lock.h"
 #include "ingot/run/record/run_folder.h"
+#include "ingot/run/resume_rate.h"
 #include "ingot/run/run_saver.h"
 #include "ingot/run/start_model.h"
 
@@ -47,7 +48,7 @@ RunData load_data(const RunConfig& config, PythonData kind, const std::optional<
 RunData load_python_data(const RunConfig& config, PythonData kind, const std::optional<fs::path>& checkpoint,
                          const std::optional<ResumeCheck>& resumed) {
   std::optional<std::string> tokenizer;
-  ChatSetup chat{.context = config.model.context};
+  ChatSetup chat{.context = config.model.context, .has_pairs = config.head.dpo_beta > 0};
   if (resumed && resumed->keeps_tokenizer()) {
     tokenizer = read_file(*checkpoint / "tokenizer.json");
     chat.side = read_side_files(*checkpoint);
@@ -146,8 +147,11 @@ void PythonTrainer::start(const std::optional<fs::path>& checkpoint) {
   const std::string& base = config_.train.init_from;
   const bool has_adapters = config_.model.lora.rank > 0;
   std::optional<uint64_t> fingerprint;
-  if (!base.empty() && (!checkpoint || has_adapters))
-    fingerprint = read_start_weights(base, trainer_).fingerprint;
+  if (!base.empty() && (!checkpoint || has_adapters)) {
+    const StartWeights weights = read_start_weights(base, trainer_);
+    fingerprint = weights.fingerprint;
+    if (!checkpoint) warning_ = start_rate_warning(weights, config_);
+  }
   const TextHashes text{
       .train = loader_ ? data_.train.content_hash() : 0,
       .val = data_.val.tokens() > 0 ? std::optional(data_.val.content_hash()) : std::nullopt};
@@ -161,6 +165,12 @@ void PythonTrainer::start(const std::optional<fs::path>& checkpoint) {
   } else if (has_adapters) {
     state_.base_fingerprint = fingerprint;
   }
+  if (checkpoint && data_.train.references())
+    fail(ErrorKind::kUsage,
+         "{}: the reference of a run with dpo.beta is in the run's folder; continue it with `ingot train "
+         "--resume`",
+         checkpoint->string());
+  compute_references(data_, trainer_);
   state_.data_hash = text.train;
   state_.val_hash = text.val;
   if (loader_) loader_->seek(state_.sample_position);
@@ -219,6 +229,8 @@ PythonStep PythonTrainer::backward(const PythonOrder& order) {
     fail(ErrorKind::kUsage, "lr must be a number of at least 0, got {}", wanted.inputs.lr);
   std::optional<GivenBatches> own;
   if (order.batch) {
+    if (config_.head.dpo_beta > 0)
+      fail(ErrorKind::kUsage, "dpo.beta needs pairs of answers, which come from files: leave out the batch");
     own.emplace(given(*order.batch));
     wanted.micros = own->batches();
     if (wanted.micros > config_.train.grad_accum)

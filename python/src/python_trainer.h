@@ -107,6 +107,7 @@ class PythonTrainer {
   int64_t given_rows() const { return given_samples_; }
   const RunConfig& config() const { return config_; }
   const Tokenizer& tokenizer() const { return *data_.tokenizer; }
+  const std::string& warning() const { return warning_; }  // about how it starts; "" if there is none
   // Throws a kUsage error for weights without f32 masters, and on a device.
   TrainingStore& params();
   // Called after the masters were written.
@@ -130,6 +131,7 @@ class PythonTrainer {
   TrainerState state_;  // of the checkpoint, with the tokens of the steps since
   int64_t given_samples_ = 0;  // rows of the caller's own batches
   int threads_ = 1;
+  std::string warning_;
   std::unique_ptr<Generator> generator_;  // made by the first generate()
   std::optional<StepResult> pending_;     // of the gradients that were neither used nor discarded
   std::mutex mutex_;

@@ -31,6 +31,7 @@ fs::path golden_folder(const std::string& name) { return fs::path(INGOT_TEST_DAT
 
 class HfFolder : public TrainingTest {
  protected:
+  int said_by_ = 0;  // runs so far
   double loss(const fs::path& model, const fs::path& data) const {
     return evaluate_checkpoint(model, {.data = {data.string()}}).result.loss;
   }
@@ -177,6 +178,32 @@ TEST_F(HfFolder, ACheckpointOfIngotIsAStartToo) {
   EXPECT_EQ(second.train.init_from, first.checkpoint.string());
   const TrainOutcome outcome = train(second, folder / "second");
   EXPECT_NEAR(loss(outcome.checkpoint, text), loss(first.checkpoint, text), 1e-6);
+}
+
+TEST_F(HfFolder, ARateAboveTheLastOneOfTheStartIsNoted) {
+  RunConfig once = config(DType::f32);
+  once.data.tokenizer = "char";
+  once.train.steps = 4;
+  once.schedule.warmup_steps = 0;
+  once.schedule.kind = ScheduleKind::kLinear;
+  once.schedule.floor = 0;
+  once.optimizer.lr = 1e-3;
+  train(once, folder / "first");  // the rate of its last step is a quarter of 1e-3
+  const auto said_by = [&](const std::vector<std::string>& keys) {
+    said.clear();
+    const RunConfig next = start_config(folder / "first", keys);
+    train(next, folder / fmt::format("next-{}", said_by_++));
+    return said;
+  };
+  EXPECT_THAT(
+      said_by({"optimizer.lr=3.1e-4"}),
+      HasSubstr("the learning rate rises to 0.00031, and " + start_config(folder / "first").train.init_from +
+                " was last trained with 0.00025 (step 4): it may lose some of what it has learned; to go on "
+                "from there, --set optimizer.lr=0.00025"));
+  const auto is_silent = ::testing::Not(HasSubstr("the learning rate rises"));
+  EXPECT_THAT(said_by({"optimizer.lr=2.6e-4"}), is_silent);
+  EXPECT_THAT(said_by({"optimizer.lr=1e-2", "lora.rank=2"}), is_silent);
+  EXPECT_THAT(said_by({"optimizer.lr=1e-2", "optimizer.kind=sgd"}), is_silent);
 }
 
 std::vector<std::string> with_adapters(int steps) {

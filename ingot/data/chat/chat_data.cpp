@@ -119,6 +119,55 @@ class ChatLine {
   const ChatFormat& format_;
 };
 
+// Returns the parts of a prompt with an answer; the targets are all behind the prompt.
+std::vector<ChatPart> answer_parts(const AnswerPair& pair, std::span<const ChatMessage> answer,
+                                   const ChatTemplate* chat_template, const ChatFormat& format,
+                                   const std::string& place) {
+  if (!chat_template) {
+    std::string end;
+    const std::vector<TokenId> ends = format.tokenizer.eos_ids();
+    if (!ends.empty()) format.tokenizer.append_bytes(ends.front(), end);
+    return {{.text = pair.prompt.front().content, .is_written = true},
+            {.text = answer.front().content, .is_written = true, .is_target = true},
+            {.text = end, .is_target = true}};
+  }
+  std::vector<ChatMessage> messages = pair.prompt;
+  messages.insert(messages.end(), answer.begin(), answer.end());
+  std::vector<ChatPart> parts = chat_template->render(messages, place);
+  auto turns = std::ranges::count(pair.prompt, ChatRole::kAssistant, &ChatMessage::role);
+  bool is_answer = false;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const bool ends_turn = parts[i].is_target && (i + 1 == parts.size() || !parts[i + 1].is_target);
+    is_answer |= parts[i].is_target && turns == 0;
+    if (ends_turn) --turns;
+    parts[i].is_target = is_answer;
+  }
+  if (!is_answer)
+    fail(ErrorKind::kData, "{}: an answer has no assistant's turn; correct the line or leave it out", place);
+  return parts;
+}
+
+// Returns the tokens of both answers; nullopt if they do not fit into the context.
+std::optional<ChatTokens> pair_tokens(std::string_view line, const std::string& place,
+                                      const ChatTemplate* chat_template, const ChatFormat& format) {
+  const AnswerPair pair = parse_answer_pair(line, place);
+  if (!pair.is_text && !chat_template)
+    fail(ErrorKind::kData, "{}: has messages, and the first line of the file texts; use one form", place);
+  ChatTokens both;
+  for (const std::vector<ChatMessage>* answer : {&pair.chosen, &pair.rejected}) {
+    ChatTokens one = tokenize_parts(
+        answer_parts(pair, *answer, pair.is_text ? nullptr : chat_template, format, place), format.tokenizer);
+    if (!one.is_target.empty()) one.is_target[0] = false;
+    if (std::ranges::find(one.is_target, true) == one.is_target.end())
+      fail(ErrorKind::kData, "{}: an answer is empty; leave the line out", place);
+    both.rejected_at = both.ids.size();
+    both.ids.insert(both.ids.end(), one.ids.begin(), one.ids.end());
+    both.is_target.insert(both.is_target.end(), one.is_target.begin(), one.is_target.end());
+  }
+  if (std::ssize(both.ids) > format.context) return std::nullopt;
+  return both;
+}
+
 struct NumberedLine {
   std::string_view text;
   int64_t number;
@@ -135,16 +184,17 @@ class ChatReader {
       bool is_cut = false;
       std::exception_ptr error;
     };
-    if (!template_ && !lines.empty() &&
-        parse_conversation(lines[0].text, place(file, lines[0])).parts.empty())
+    if (!template_ && !lines.empty() && needs_template(lines[0], file))
       template_.emplace(format_.template_name, format_.tokenizer, format_.source);
+    const ChatTemplate* chat_template = template_ ? &*template_ : nullptr;
     std::vector<Result> results(lines.size());
     parallel_for(std::ssize(lines), 1, [&](int64_t begin, int64_t end) {
       for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
         try {
-          const ChatLine line(lines[i].text, place(file, lines[i]), template_ ? &*template_ : nullptr,
-                              format_);
-          results[i].tokens = line.tokens(results[i].is_cut);
+          const std::string at = place(file, lines[i]);
+          results[i].tokens =
+              *has_pairs_ ? pair_tokens(lines[i].text, at, chat_template, format_)
+                          : ChatLine(lines[i].text, at, chat_template, format_).tokens(results[i].is_cut);
         } catch (...) {
           results[i].error = std::current_exception();
         }
@@ -163,6 +213,12 @@ class ChatReader {
     return fmt::format("{}:{}", file, line.number);
   }
 
+  bool needs_template(const NumberedLine& line, const std::string& file) {
+    if (!has_pairs_) has_pairs_ = is_answer_pair(line.text, place(file, line));
+    return *has_pairs_ ? !parse_answer_pair(line.text, place(file, line)).is_text
+                       : parse_conversation(line.text, place(file, line)).parts.empty();
+  }
+
   void keep(std::optional<ChatTokens> tokens, bool is_cut) {
     if (!tokens) {
       ++chats_.left_out;
@@ -174,6 +230,7 @@ class ChatReader {
 
   const ChatFormat& format_;
   std::optional<ChatTemplate> template_;
+  std::optional<bool> has_pairs_;  // as the first line of all files
   Chats chats_;
 };
 
@@ -292,6 +349,8 @@ TokenSource pack(std::span<const ChatTokens> conversations, int64_t context, int
                   context);
       if (fits) {
         documents.positions.push_back(std::ssize(tokens));
+        if (one.rejected_at > 0)
+          documents.positions.push_back(std::ssize(tokens) + static_cast<int64_t>(one.rejected_at));
         tokens.insert(tokens.end(), one.ids.begin(), one.ids.end());
         is_target.insert(is_target.end(), one.is_target.begin(), one.is_target.end());
       }
@@ -310,6 +369,7 @@ TokenSource pack(std::span<const ChatTokens> conversations, int64_t context, int
     source.add(std::move(tokens));
   source.set_documents(std::move(documents));
   source.set_targets(std::move(is_target));
+  if (!conversations.empty() && conversations.front().rejected_at > 0) source.set_pairs();
   return source;
 }
 
@@ -323,10 +383,10 @@ std::string summary_of(const Chats& chats, int64_t windows, int64_t context) {
     return 100 * static_cast<double>(part) / static_cast<double>(std::max<int64_t>(1, whole));
   };
   return fmt::format(
-      "{} conversations in {} windows ({:.1f} % full), {:.1f} % of their tokens are targets; {} were cut at "
+      "{} {} in {} windows ({:.1f} % full), {:.1f} % of their tokens are targets; {} were cut at "
       "model.context, {} left out",
-      chats.conversations.size(), windows, percent(tokens, windows * context), percent(targets, tokens),
-      chats.cut, chats.left_out);
+      chats.conversations.size(), chats.conversations.front().rejected_at > 0 ? "pairs" : "conversations",
+      windows, percent(tokens, windows * context), percent(targets, tokens), chats.cut, chats.left_out);
 }
 
 }  // namespace ingot

@@ -18,6 +18,8 @@ namespace ingot {
 struct ChatTokens {
   std::vector<TokenId> ids;
   std::vector<bool> is_target;  // per id: the loss counts its prediction
+  // For a pair of answers, each behind its prompt: the index where the rejected one begins; 0: no pair.
+  size_t rejected_at = 0;
 };
 
 // Tokenizes a rendered conversation as a whole, with the special tokens of the template. If a content spells
@@ -42,7 +44,9 @@ struct Chats {
 // Reads the conversations of JSON Lines files (specs as in expand_paths), in order. A conversation longer
 // than the context loses its last turns, so that the last one left is an assistant's. Throws the errors of
 // parse_conversation and ChatTemplate, and a kData error for a conversation without targets or if none is
-// left. `progress` is called with the bytes read and in total.
+// left. Files of pairs of answers hold nothing else; the targets of an answer are all tokens behind the
+// prompt, as in trl, and a pair longer than the context is left out. `progress` is called with the bytes read
+// and in total.
 Chats read_chats(std::span<const std::string> specs, const ChatFormat& format,
                  const std::function<void(int64_t done, int64_t total)>& progress = {});
 
@@ -55,8 +59,8 @@ int64_t conversations_also_in(const Chats& chats, const Chats& others);
 
 // Packs conversations into windows of `context` tokens: each window takes, among the next kPackingLookAhead
 // conversations that are left, every one that still fits, in order. The rest of a window is padding without
-// targets. Conversations and padding are documents. The stream ends with one token more, the target of the
-// last position.
+// targets. Conversations, the two answers of a pair, and padding are documents. The stream ends with one
+// token more, the target of the last position.
 TokenSource pack(std::span<const ChatTokens> conversations, int64_t context, int64_t vocab_size);
 inline constexpr size_t kPackingLookAhead = 256;
 

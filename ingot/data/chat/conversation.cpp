@@ -64,7 +64,51 @@ std::optional<std::string> first_line(std::span<const std::string> specs) {
   return std::nullopt;
 }
 
+bool has_answers(const JsonNode& root) { return root["chosen"].exists() && root["rejected"].exists(); }
+
 }  // namespace
+
+bool is_answer_pair(std::string_view line, const std::string& place) {
+  return has_answers(JsonDocument(line, place).root());
+}
+
+AnswerPair parse_answer_pair(std::string_view line, const std::string& place) {
+  const JsonDocument document(line, place);
+  const JsonNode root = document.root();
+  if (!has_answers(root))
+    fail(ErrorKind::kData,
+         "{}: is no pair of answers, as the first line of the file is; a pair has prompt, chosen and "
+         "rejected: "
+         "correct the line or leave it out",
+         place);
+  AnswerPair pair{.prompt = {}, .chosen = {}, .rejected = {}, .is_text = !root["chosen"].is_list()};
+  const auto read = [&](const char* name) -> std::vector<ChatMessage> {
+    if (pair.is_text) return {{ChatRole::kAssistant, root[name].text()}};
+    return messages_of(root[name], "role", "content", place);
+  };
+  pair.chosen = read("chosen");
+  pair.rejected = read("rejected");
+  if (root["prompt"].is_set()) {
+    pair.prompt = read("prompt");
+    return pair;
+  }
+  if (pair.is_text)
+    fail(ErrorKind::kData, "{}: its answers are texts, and there is no prompt; give one, or messages", place);
+  const auto is_same = [](const ChatMessage& a, const ChatMessage& b) {
+    return a.role == b.role && a.content == b.content;
+  };
+  const auto differ = std::ranges::mismatch(pair.chosen, pair.rejected, is_same).in1;
+  const auto shared = differ - pair.chosen.begin();
+  pair.prompt.assign(pair.chosen.begin(), differ);
+  for (std::vector<ChatMessage>* answer : {&pair.chosen, &pair.rejected})
+    answer->erase(answer->begin(), answer->begin() + shared);
+  if (pair.prompt.empty() || pair.chosen.empty() || pair.rejected.empty())
+    fail(ErrorKind::kData,
+         "{}: chosen and rejected must begin with the same messages, which are the prompt, and then differ; "
+         "correct the line or leave it out",
+         place);
+  return pair;
+}
 
 Conversation parse_conversation(std::string_view line, const std::string& place) {
   const JsonDocument document(line, place);
@@ -74,6 +118,9 @@ Conversation parse_conversation(std::string_view line, const std::string& place)
   if (root["conversations"].exists())
     return {.messages = messages_of(root["conversations"], "from", "value", place), .parts = {}};
   if (root["parts"].exists()) return {.messages = {}, .parts = parts_of(root["parts"], place)};
+  if (has_answers(root))
+    fail(ErrorKind::kData, "{}: is a pair of answers, as the first line of the file is not; leave it out",
+         place);
   if (!root["instruction"].exists() || !root["output"].exists())
     fail(ErrorKind::kData,
          "{}: is no conversation; a line of chat data has {}: correct the line or leave it out", place,
@@ -92,8 +139,8 @@ bool names_chat(std::span<const std::string> specs, const std::string& text_fiel
     const JsonDocument document(*line, specs.front());
     const JsonNode root = document.root();
     return !root[text_field.c_str()].exists() &&
-           (root["messages"].exists() || root["conversations"].exists() || root["parts"].exists() ||
-            (root["instruction"].exists() && root["output"].exists()));
+           (has_answers(root) || root["messages"].exists() || root["conversations"].exists() ||
+            root["parts"].exists() || (root["instruction"].exists() && root["output"].exists()));
   } catch (const Error&) {  // it is read as text, and that names the fault
     return false;
   }

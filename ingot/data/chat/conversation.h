@@ -3,6 +3,9 @@
 //   {"conversations": [{"from": "human", "value": "..."}, ...]}                 (ShareGPT)
 //   {"instruction": "...", "input": "...", "output": "..."}                     (Alpaca)
 //   {"parts": [{"text": "...", "is_written": true, "is_target": true}, ...]}    (rendered before)
+// and pairs of answers to the same prompt, for DPO:
+//   {"prompt": [{"role": "user", "content": "..."}, ...], "chosen": [...], "rejected": [...]}
+// Without a prompt, the messages that both answers begin with are the prompt. All three may be texts.
 #pragma once
 
 #include <span>
@@ -37,6 +40,19 @@ struct Conversation {
 // Parses a line. `place` is "FILE:LINE", for errors. Throws a kData error if the line has none of the shapes,
 // no message, an unknown role, or a content that is not a text.
 Conversation parse_conversation(std::string_view line, const std::string& place);
+
+// A prompt with two answers: messages, which a template renders, or texts.
+struct AnswerPair {
+  std::vector<ChatMessage> prompt, chosen, rejected;  // of a text there is one, whose role means nothing
+  bool is_text = false;
+};
+
+// Returns true if the line has both answers.
+bool is_answer_pair(std::string_view line, const std::string& place);
+
+// Parses such a line. Throws a kData error for anything else, for an answer without messages, and for texts
+// without a prompt.
+AnswerPair parse_answer_pair(std::string_view line, const std::string& place);
 
 // Returns true if the specs (as in expand_paths) name chat data: if the first line of the first file is a
 // JSON object in one of the shapes that has no member called `text_field`.

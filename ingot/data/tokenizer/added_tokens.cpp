@@ -70,6 +70,18 @@ AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens)
   }
 }
 
+bool AddedTokenMatcher::may_lie_at(std::string_view text, size_t at) const {
+  size_t first = at, last = at;  // Tokens that strip take the white space in between.
+  while (first > 0 && is_space_at(text, character_before(text, first))) first = character_before(text, first);
+  while (last < text.size() && is_space_at(text, last)) last += decode_utf8(text, last).length_bytes;
+  return std::ranges::any_of(tokens_, [&](const AddedToken& token) {
+    const std::string& content = token.content;
+    const size_t begin = first - std::min(first, content.size());
+    const size_t found = text.substr(0, std::min(text.size(), last + content.size())).find(content, begin);
+    return found != std::string_view::npos;
+  });
+}
+
 const AddedToken* AddedTokenMatcher::longest_at(std::string_view text, size_t i) const {
   for (const size_t length : lengths_[static_cast<uint8_t>(text[i])]) {
     if (length > text.size() - i) continue;

@@ -35,6 +35,8 @@ class AddedTokenMatcher {
   // Returns true if no token is found across a place before a space that follows a character other than white
   // space and `marker` (which may be empty).
   bool is_local(std::string_view marker) const;
+  // Returns true if the text spells a token across `at`, or next to it but for white space.
+  bool may_lie_at(std::string_view text, size_t at) const;
 
  private:
   const AddedToken* longest_at(std::string_view text, size_t i) const;
@@ -49,6 +51,10 @@ class AddedTokenMatcher {
 struct AddedTokens {
   explicit AddedTokens(const std::vector<AddedToken>& added);
   AddedTokens(const std::vector<AddedToken>& added, const Normalizer& normalizer);
+
+  bool may_lie_at(std::string_view text, size_t at) const {
+    return in_text.may_lie_at(text, at) || in_normalized.may_lie_at(text, at);
+  }
 
   AddedTokenMatcher in_text, in_normalized;
 };

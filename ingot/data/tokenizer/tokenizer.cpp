@@ -17,6 +17,12 @@ std::vector<TokenId> encode_with_special(const Tokenizer& tokenizer, std::string
   return ids;
 }
 
+size_t Tokenizer::find_data_cut(std::string_view text, size_t from) const {
+  size_t cut = find_cut(text, from);
+  while (finds_special_ && cut < text.size() && has_added_token_at(text, cut)) cut = find_cut(text, cut + 1);
+  return cut;
+}
+
 std::string decode(const Tokenizer& tokenizer, std::span<const TokenId> ids) {
   std::string text;
   tokenizer.append_text(ids, text);

@@ -41,6 +41,14 @@ class Tokenizer {
   // one after the other, give the same ids; text.size() if none is known.
   virtual size_t find_cut(std::string_view text, size_t /*from*/) const { return text.size(); }
 
+  // Encodes training text: with its special tokens after set_finds_special(true) (data.special), and
+  // otherwise without. find_data_cut() is find_cut() for it.
+  void encode_data(std::string_view text, std::vector<TokenId>& out) const {
+    finds_special_ ? encode_with_special(text, out) : encode(text, out);
+  }
+  size_t find_data_cut(std::string_view text, size_t from) const;
+  void set_finds_special(bool finds_special) { finds_special_ = finds_special; }
+
   // Appends the bytes of one token, which may be only a part of a UTF-8 character. kData error if the id
   // has no token.
   virtual void append_bytes(TokenId id, std::string& out) const = 0;
@@ -68,7 +76,11 @@ class Tokenizer {
   std::vector<TokenId> eos_ids() const;
 
  private:
+  // Returns true if the text may spell an added token across `at`, or next to it but for white space.
+  virtual bool has_added_token_at(std::string_view /*text*/, size_t /*at*/) const { return false; }
+
   TokenizerSideFiles side_files_;
+  bool finds_special_ = false;
 };
 
 std::vector<TokenId> encode(const Tokenizer& tokenizer, std::string_view text);

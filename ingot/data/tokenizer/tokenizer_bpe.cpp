@@ -69,6 +69,9 @@ class BpeTokenizer final : public Tokenizer {
   }
 
  private:
+  bool has_added_token_at(std::string_view text, size_t at) const override {
+    return added_.may_lie_at(text, at);
+  }
   // Returns the ends of the chunks to encode in parallel. A chunk without a possible cut is longer than
   // the others.
   std::vector<size_t> chunk_ends(std::string_view text) const {

@@ -42,6 +42,9 @@ class CharacterTokenizer final : public Tokenizer {
   std::string to_json() const override { return write_tokenizer_json(spec_, false); }
 
  private:
+  bool has_added_token_at(std::string_view text, size_t at) const override {
+    return added_.may_lie_at(text, at);
+  }
   [[noreturn]] void refuse(std::string_view text, size_t i, CodePoint c) const {
     if (!c.is_valid())
       fail(ErrorKind::kData, "byte {} of the text (0x{:02x}) is not UTF-8; a character tokenizer needs UTF-8",

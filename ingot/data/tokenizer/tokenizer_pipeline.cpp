@@ -94,6 +94,9 @@ class PipelineTokenizer final : public Tokenizer {
   std::string to_json() const override { return write_tokenizer_json(spec_, false); }
 
  private:
+  bool has_added_token_at(std::string_view text, size_t at) const override {
+    return added_.may_lie_at(text, at);
+  }
   // A range of the text that one call of encode_chunk() encodes, or one added token.
   struct Item {
     size_t begin, end;

@@ -74,33 +74,40 @@ class Embedding final : public Primitive {
   TensorParallel tp_;
 };
 
-// in: x (N, C); out: losses, is_correct and, in training, the rank's term of the gradient of x.
+// in: x (N, C); out: losses, is_correct, of a head with pairs counted and rewards, and in training the rank's
+// term of the gradient of x.
 class Head final : public Primitive {
  public:
   explicit Head(const LossHead& head) : head_(head) {}
   std::string name() const override { return "loss_head"; }
   void scratch(const DescribedOp& op, Arena& arena) const override {
-    head_.plan(arena, op.in(0).shape[0], op.op.out.size() > 2);
+    head_.plan(arena, op.in(0).shape[0], op.op.out.size() > gradient());
   }
   void run(const Operands& t) const override {
-    const Tensor& targets = t.args.batch->targets;
+    LossHead::Out out{.losses = t.out(0), .is_correct = t.out(1), .dx = t.out(gradient())};
+    if (head_.has_pairs()) {
+      out.counted = t.out(2);
+      out.rewards = t.out(3);
+    }
     const LinearCrossEntropyReport report =
-        head_.forward(t.ctx, {.losses = t.out(0), .is_correct = t.out(1), .dx = t.out(2)}, t.in(0),
-                      targets.reshape({targets.elements()}), t.args.grad_scale);
+        head_.forward(t.ctx, out, t.in(0), *t.args.batch, t.args.grad_scale);
     if (t.args.report) *t.args.report = report;
   }
   void check(const PlacedOp& p) const override {
     p.expect_in(0, Placement::kWhole);
-    for (const size_t i : {0u, 1u}) p.expect_out(i, Placement::kWhole);
-    p.expect_out(2, p.split(0) ? Placement::kPartial : Placement::kWhole);
+    for (size_t i = 0; i < gradient(); ++i) p.expect_out(i, Placement::kWhole);
+    p.expect_out(gradient(), p.split(0) ? Placement::kPartial : Placement::kWhole);
     p.contributes(0, p.split(0) ? Contribution::kOutputs : Contribution::kWhole);
   }
 
  private:
+  size_t gradient() const { return head_.has_pairs() ? 4 : 2; }  // its place among the outputs
+
   const LossHead& head_;
 };
 
-// in: losses, is_correct, x; out: sums.
+// in: losses, is_correct, x, and of a head with pairs counted and rewards; out: sums, whose rows 1 and 2 are
+// the rewards of pairs if there are any, and else for the losses that are checked.
 class SumLosses final : public Primitive {
  public:
   explicit SumLosses(const LossHead& head) : head_(head) {}
@@ -111,8 +118,12 @@ class SumLosses final : public Primitive {
   void run(const Operands& t) const override {
     const Tensor targets = t.args.batch->targets.reshape({t.args.batch->targets.elements()}), sums = t.out(0);
     fill_zero(sums, t.ctx.stream);
-    loss_sums(sums_row(sums, 0), t.in(0), t.in(1), targets, t.ctx.stream);
-    if (t.args.checked_tokens > 0)
+    loss_sums(sums_row(sums, 0), t.in(0), t.in(1), head_.has_pairs() ? t.in(3) : targets, t.ctx.stream);
+    if (t.args.batch->reference)
+      for (const int64_t i : {0, 1})
+        loss_sums(sums_row(sums, 1 + i), t.in(4).rows(i, i + 1).reshape({targets.elements()}), {}, t.in(3),
+                  t.ctx.stream);
+    else if (t.args.checked_tokens > 0)
       head_.check(t.ctx, sums.rows(1, 1 + kCheckSums), t.in(0), t.in(2), targets, t.args.checked_tokens);
   }
 
@@ -141,15 +152,20 @@ Losses losses(Builder& b, ValueId x, const LossHead& head) {
   Losses made{.losses = result("losses", DType::f32, {N}),
               .is_correct = result("is_correct", DType::u8, {N}),
               .sums = result("sums", DType::u8, {1 + kCheckSums, kLossTotalsBytes})};
-  std::vector<ValueId> out{made.losses, made.is_correct};
+  std::vector<ValueId> out{made.losses, made.is_correct}, sums{made.losses, made.is_correct, all};
+  if (head.has_pairs()) {
+    made.counted = result("counted", DType::i32, {N});
+    made.rewards = result("rewards", DType::f32, {2, N});
+    for (std::vector<ValueId>* ids : {&out, &sums}) ids->insert(ids->end(), {made.counted, made.rewards});
+  }
   if (s.is_training)
     out.push_back(
         b.value("d norm", s.compute, b[all].shape, s.tp.count > 1 ? Placement::kPartial : Placement::kWhole));
   Op& op = b.add(std::make_shared<Head>(head), {all}, out);
   op.weights = {head.weight()};
   if (s.is_training) op.gradients = {head.weight()};
-  if (s.is_training) made.d = enter_backward(b, out[2], b[x].placement);
-  b.add(std::make_shared<SumLosses>(head), {made.losses, made.is_correct, all}, {made.sums});
+  if (s.is_training) made.d = enter_backward(b, out.back(), b[x].placement);
+  b.add(std::make_shared<SumLosses>(head), sums, {made.sums});
   return made;
 }
 

@@ -19,6 +19,8 @@ ValueId embedding(Builder& b, const EmbeddingSpec& spec);
 // The results of the loss head.
 struct Losses {
   ValueId losses, is_correct, sums;  // (N) f32, (N) u8, (1 + kCheckSums, kLossTotalsBytes) u8
+  ValueId counted = kNoValue;        // (N) i32, the rows that the sums count; kNoValue: those with a target
+  ValueId rewards = kNoValue;        // (2, N) f32, for LossHead::has_pairs()
   ValueId d = kNoValue;              // the gradient of x; kNoValue outside training
 };
 // Computes the losses of x (n, C), and in training the gradient of x. The head must outlive the list.

@@ -14,6 +14,7 @@
 #include "ingot/ops/loss/linear_cross_entropy_fp8.h"
 #include "ingot/ops/loss/linear_cross_entropy_shapes.h"
 #include "ingot/ops/matmul.h"
+#include "ingot/ops/preference_loss.h"
 
 namespace ingot {
 namespace {
@@ -145,6 +146,7 @@ class HeadPass {
     const Tensor x = x_rows(begin, end);
     Tensor d = keeps_exponentials(config_) ? kept_losses(x, begin, end) : part_losses(x, begin, end);
     if (!has_grads()) return;
+    if (in_.row_weights) scale_rows(d, in_.row_weights.rows(begin, end), stream_);
     if (is_fp8()) d = product_gradient(d);
     add_dx(out_.dx.rows(begin, end), d);
     const int64_t tile = scratch_.dw_part ? scratch_.dw_part.dim(0) : Vp_;
@@ -265,6 +267,7 @@ class HeadPass {
     for_each_tile([&](const LogitTile& part, const Tensor& x, const Tensor& w, int64_t v, Range n) {
       Tensor d = gradient_place(part.logits);
       cross_entropy_tile_gradient(d, part, loss_, stream_);
+      if (in_.row_weights) scale_rows(d, in_.row_weights.rows(n.begin, n.end), stream_);
       ++report_.tiles;
       if (limit > 0 && absolute_max(d, stream_) < limit) {
         ++report_.filtered_tiles;
@@ -345,6 +348,8 @@ void check_operands(const LinearCrossEntropyOut& out, const LinearCrossEntropyIn
   }
   check_tensor(in.targets, DType::i32, {N}, "linear_cross_entropy: targets");
   check_tensor(out.losses, DType::f32, {N}, "linear_cross_entropy: losses");
+  INGOT_CHECK(!in.row_weights || config.precision != HeadPrecision::kFp8,
+              "linear_cross_entropy: kFp8 takes no row_weights");
   INGOT_CHECK(scratch.logits && scratch.logits.dim(0) >= 1 && scratch.logits.dim(1) <= Vp,
               "linear_cross_entropy: scratch for logits must be (chunk, at most {}), got {}", Vp,
               scratch.logits.shape.to_string());

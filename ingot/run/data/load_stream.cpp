@@ -33,8 +33,15 @@ TokenSource open_stream(const std::vector<std::string>& specs, const std::string
            folder->string());
     return open_dataset_part(*folder, dataset.val, tokenizer);
   }
-  if (format && !names_shards(specs) && names_chat(specs, text_field))
-    return pack(read_chats(specs, *format).conversations, format->context, tokenizer.vocab_size());
+  if (format && !names_shards(specs) && names_chat(specs, text_field)) {
+    TokenSource chats =
+        pack(read_chats(specs, *format).conversations, format->context, tokenizer.vocab_size());
+    if (chats.references())
+      fail(ErrorKind::kData,
+           "{}: holds pairs of answers, whose loss only a run with dpo.beta knows; give them as data.val",
+           specs.front());
+    return chats;
+  }
   if (!names_shards(specs)) {
     const StreamedCorpus corpus(specs, 0, text_field, in_phase(progress, "reading"));
     return tokenize(corpus, tokenizer, {}, in_phase(progress, "tokenizing")).train.tokens;

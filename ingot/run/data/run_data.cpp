@@ -109,6 +109,7 @@ RunData load_shards(const DataConfig& config, const std::optional<std::string>& 
   RunData data;
   const bool has_val = which == Val::kNone || !val.empty() || config.val_fraction > 0;
   data.tokenizer = shard_tokenizer(config, tokenizer_json, has_val);
+  data.tokenizer->set_finds_special(config.finds_special);
   const std::optional<TokenId> end_of_text = data.tokenizer->end_of_text();
   if (which == Val::kNone) {
     data.train = open_shards(train, end_of_text);
@@ -158,6 +159,7 @@ RunData load_prepared(const DataConfig& config, const std::optional<std::string>
   const Dataset dataset = read_dataset(folder);
   RunData data;
   data.tokenizer = open_dataset_tokenizer(folder, dataset);
+  data.tokenizer->set_finds_special(config.finds_special);
   check_tokenizer(config, tokenizer_json, folder, *data.tokenizer);
   data.train = open_dataset_part(folder, dataset.train, *data.tokenizer);
   if (which == Val::kNone) return data;
@@ -204,6 +206,7 @@ RunData load_text(const DataConfig& config, const std::optional<std::string>& to
   } else {
     data.tokenizer = load_tokenizer(config.tokenizer);
   }
+  data.tokenizer->set_finds_special(config.finds_special);
   StreamedSplit text = tokenize(train, *data.tokenizer, {.val_bytes = kYardstickBytes}, tokenizing);
   if (val) text.val = tokenize(*val, *data.tokenizer, {.train_bytes = kYardstickBytes}, tokenizing).train;
   if (text.val.documents == 0 && which == Val::kWanted)
@@ -241,6 +244,7 @@ RunData load_chats(const DataConfig& config, const std::optional<std::string>& t
   data.tokenizer =
       tokenizer_json ? parse_tokenizer(*tokenizer_json, "tokenizer.json") : named_tokenizer(config.tokenizer);
   if (tokenizer_json) data.tokenizer->set_side_files(setup.side);
+  data.tokenizer->set_finds_special(config.finds_special);
   const ChatFormat format = chat_format(config, *data.tokenizer, setup);
   const int64_t vocab_size = data.tokenizer->vocab_size();
   Chats train = read_chats(config.train, format, in_phase(progress, "tokenizing"));
@@ -367,10 +371,18 @@ RunData load_run_data(const DataConfig& config, const std::optional<std::string>
          "data.train is empty; give text with --data FILE, or data.train = \"builtin:bible\"");
   RunData data = config.mix.empty() ? load_one(config, tokenizer_json, progress, chat)
                                     : load_mix(config, tokenizer_json, progress, chat);
+  if (chat.has_pairs != (data.train.references() != nullptr))
+    fail(ErrorKind::kData, "{}: {}", config.train.front(),
+         chat.has_pairs
+             ? "holds no pairs of answers (chosen, rejected), which dpo.beta needs; leave dpo.beta 0 "
+               "for other data"
+             : "holds pairs of answers (chosen, rejected), which train only with dpo.beta above 0; "
+               "use the preset dpo");
   release_free_memory();
   const TokenSource::TokenBytes bytes = token_bytes(*data.tokenizer);
   data.val.set_token_bytes(bytes);
   for (MixSource& source : data.mix) source.val.set_token_bytes(bytes);
+  data.tokenizer->set_finds_special(config.finds_special);
   const ChatFormat format = chat_format(config, *data.tokenizer, chat);
   for (const std::string& entry : config.val_sets) {
     const auto [name, path] = named_text(entry);

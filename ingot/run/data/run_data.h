@@ -50,6 +50,7 @@ RunInputs hashes_of(const RunData& data);
 // Chat data need this in addition to [data].
 struct ChatSetup {
   int64_t context = 0;           // model.context
+  bool has_pairs = false;        // dpo.beta: the data are pairs of answers, and otherwise conversations
   TokenizerSideFiles side = {};  // of the tokenizer that is given as tokenizer_json
 };
 

@@ -1,6 +1,6 @@
 // RunFolder is the folder of a run: runs/<name>/{config.toml, run.json, heartbeat.json, train.log,
-// metrics.jsonl, params.jsonl, tb/, loss.svg, report.html, samples/, checkpoints/}. Only one process at a
-// time writes to it.
+// metrics.jsonl, params.jsonl, tb/, loss.svg, report.html, samples/, checkpoints/}, and with dpo.beta
+// reference.safetensors. Only one process at a time writes to it.
 // With several ranks the folder belongs to rank 0, and each other rank writes to its subfolder
 // ranks/<rank>: {run.json, train.log, metrics.jsonl, params.jsonl, heartbeat.json}.
 #pragma once

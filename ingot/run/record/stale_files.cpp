@@ -17,9 +17,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 10> kFiles = {
-    ".lock",         "config.toml",  "run.json", "heartbeat.json", "train.log",
-    "metrics.jsonl", "params.jsonl", "loss.svg", "report.html",    "incidents.jsonl"};
+constexpr std::array<std::string_view, 11> kFiles = {".lock",
+                                                     "config.toml",
+                                                     "run.json",
+                                                     "heartbeat.json",
+                                                     "train.log",
+                                                     "metrics.jsonl",
+                                                     "params.jsonl",
+                                                     "loss.svg",
+                                                     "report.html",
+                                                     "incidents.jsonl",
+                                                     "reference.safetensors"};
 constexpr std::array<std::string_view, 4> kFolders = {"tb", "samples", "checkpoints", "ranks"};
 
 template <size_t N>
