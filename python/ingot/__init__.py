@@ -23,7 +23,7 @@ from . import _convert, _ingot
 from ._ingot import config_reference, presets
 from .errors import (ArgumentTypeError, DataError, DiskError, Error, NumericsError, OutOfMemoryError, UnknownNameError,
                      UsageError)
-from .trainer import Loss, Metrics, Path, Trainer
+from .trainer import Path, Trainer
 
 __all__ = ["ArgumentTypeError", "DataError", "DiskError", "Error", "NumericsError", "OutOfMemoryError", "Trainer", "UnknownNameError",
            "UsageError", "config_reference", "config_toml", "presets", "train"]

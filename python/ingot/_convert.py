@@ -6,8 +6,6 @@ import numpy as np
 
 from .errors import ArgumentTypeError, DataError, UsageError
 
-IGNORED = -100  # a target that the loss does not count, as in torch.nn.functional.cross_entropy
-
 
 def _toml(key, value):
     if isinstance(value, (bool, np.bool_)):

@@ -5,7 +5,7 @@ import difflib
 import os
 import pathlib
 import tempfile
-from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple, Union
 
 import numpy as np
 

@@ -124,8 +124,7 @@ fs::path python_checkpoint(const fs::path& folder) {
 
 PythonTrainer::PythonTrainer(const RunConfig& config, PythonData kind,
                              const std::optional<fs::path>& checkpoint, DataMismatch data_mismatch)
-    : kind_(kind),
-      resumed_(resume_check(checkpoint, config, data_mismatch)),
+    : resumed_(resume_check(checkpoint, config, data_mismatch)),
       data_(load_python_data(config, kind, checkpoint, resumed_)),
       config_(prepared(completed(config, data_, kind, resumed_), Mesh::alone())),
       trainer_(config_, parallelize(config_)),

@@ -120,7 +120,6 @@ class PythonTrainer {
   GivenBatches given(const PythonRows& rows) const;
   CustomLoss custom(const CustomLoss::Function& function) const;
 
-  PythonData kind_;
   std::optional<ResumeCheck> resumed_;  // while the trainer is made
   RunData data_;
   RunConfig config_;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr BatchShape kGivenShape{.batch = 2, .context = 3, .vocab_size = 10, .document_mask = true};
 
-std::vector<int32_t> ids_of(const Tensor& t) { return {t.as<int32_t>(), t.as<int32_t>() + t.elements()}; }
+std::vector<int32_t> values_in(const Tensor& t) { return {t.as<int32_t>(), t.as<int32_t>() + t.elements()}; }
 
 TEST(GivenBatches, PadsRowsAndTheLastBatch) {
   const std::vector<int32_t> tokens{1, 2, 3, 4, 5, 6}, targets{2, 3, kIgnoreIndex, 5, 6, 7};
@@ -19,20 +19,20 @@ TEST(GivenBatches, PadsRowsAndTheLastBatch) {
   ASSERT_EQ(given.batches(), 2);
   const Batch& first = given.next();
   constexpr int32_t no = kIgnoreIndex;
-  EXPECT_THAT(ids_of(first.tokens), testing::ElementsAre(1, 2, 0, 3, 4, 0));
-  EXPECT_THAT(ids_of(first.targets), testing::ElementsAre(2, 3, no, no, 5, no));
-  EXPECT_THAT(ids_of(first.doc_start), testing::ElementsAre(0, 0, 2, 0, 0, 2));
+  EXPECT_THAT(values_in(first.tokens), testing::ElementsAre(1, 2, 0, 3, 4, 0));
+  EXPECT_THAT(values_in(first.targets), testing::ElementsAre(2, 3, no, no, 5, no));
+  EXPECT_THAT(values_in(first.doc_start), testing::ElementsAre(0, 0, 2, 0, 0, 2));
   EXPECT_EQ(first.counted_targets, 3);
   EXPECT_EQ(given.position(), 2);
   const Batch& last = given.next();
-  EXPECT_THAT(ids_of(last.tokens), testing::ElementsAre(5, 6, 0, 0, 0, 0));
-  EXPECT_THAT(ids_of(last.targets), testing::ElementsAre(6, 7, no, no, no, no));
+  EXPECT_THAT(values_in(last.tokens), testing::ElementsAre(5, 6, 0, 0, 0, 0));
+  EXPECT_THAT(values_in(last.targets), testing::ElementsAre(6, 7, no, no, no, no));
   EXPECT_EQ(last.first_sample, 2);
   given.seek(2);
   EXPECT_EQ(given.next().tokens.data, last.tokens.data);
   GivenBatches moved = std::move(given);
   moved.seek(0);
-  EXPECT_EQ(ids_of(moved.next().tokens).front(), 1);
+  EXPECT_EQ(values_in(moved.next().tokens).front(), 1);
 }
 
 TEST(GivenBatches, RefusesIdsAndShapesThatTheModelHasNot) {

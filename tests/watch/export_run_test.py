@@ -51,7 +51,9 @@ class Follow(unittest.TestCase):
     def follow(self, *more):
         environment = dict(os.environ, PYTHONPATH=str(self.folder), FAKE_WANDB=str(self.arrived))
         child = subprocess.Popen([sys.executable, SCRIPT, "--wandb", "--follow", *more, "--", self.run_folder], env=environment,
-                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                 # A shell that runs this test in the background has Ctrl-C ignored.
+                                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
         self.addCleanup(child.communicate)
         self.addCleanup(child.kill)
         return child
