@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-#include "ingot/ops/toy.h"
+#include <ingot/ops/toy.h>
 
 namespace toy {
 namespace {

@@ -1,4 +1,4 @@
-#include "ingot/ops/toy.h"
+#include <ingot/ops/toy.h>
 
 #include <array>
 
