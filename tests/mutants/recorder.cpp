@@ -1,7 +1,6 @@
 // Records which basic blocks of a program run. GCC's -fsanitize-coverage=trace-pc calls the function below at
-// the start of every block. The addresses go to a file in the folder INGOT_COVERAGE, one per process, that is
-// mapped as shared memory: the record is complete even if the process is killed, and a forked child adds to its
-// parent's.
+// the start of every block. The addresses go to a file in the folder INGOT_COVERAGE, one per process, mapped
+// as shared memory: it is complete even if the process is killed, and a forked child adds to its parent's.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <time.h>
