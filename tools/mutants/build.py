@@ -69,7 +69,7 @@ class Test:
         self.ranks = next((int(n) for flag, n in zip(self.command, self.command[1:]) if flag == "-n"), 0)
         # A test that must print a text, or that starts its program by a script, has rules of its own.
         is_plain = self.ranks or self.program and self.command[0] == str(self.program)
-        self.is_usable = bool(is_plain and self.program and not self.labels and self.ranks <= 2 and "DISABLED" not in properties
+        self.is_usable = bool(is_plain and self.program and not self.labels and self.ranks in (0, 2) and "DISABLED" not in properties
                               and "PASS_REGULAR_EXPRESSION" not in properties)
 
     def command_with(self, program):
@@ -139,7 +139,8 @@ class Build:
             if source == self.root / file:
                 words[-1] = str(overlay / file)
             elif "/Unity/" in str(source):
-                unity = out.parent / (out.name + "." + source.name)
+                unity = out.parent / "unity" / source.name  # the object has the file's name
+                unity.parent.mkdir(exist_ok=True)
                 unity.write_text(source.read_text().replace(f'"{self.root / file}"', f'"{overlay / file}"'))
                 words[-1] = str(unity)
             words[1:1] = [f"-I{overlay}", f"-fmacro-prefix-map={overlay}={self.root}"]

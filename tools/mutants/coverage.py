@@ -120,7 +120,8 @@ class Recorder:
     def compile(self, folders, jobs):
         """Compiles the instrumented objects of folders that are older than the build's."""
         listener = self.folder / "recorder.o"
-        subprocess.run(["c++", "-std=c++20", "-O2", "-fPIC", "-c", RECORDER, "-o", listener], check=True)
+        if not listener.exists() or listener.stat().st_mtime < RECORDER.stat().st_mtime:
+            subprocess.run(["c++", "-std=c++20", "-O2", "-fPIC", "-c", RECORDER, "-o", listener], check=True)
         names = [o for o in self.build.commands if re.match(r"CMakeFiles/ingot_(%s)\.dir/" % "|".join(folders), o)]
         objects = {name: self.folder / "objects" / name for name in names}
         old = [n for n, o in objects.items() if not o.exists() or o.stat().st_mtime < (self.build.folder / n).stat().st_mtime]
@@ -131,8 +132,8 @@ class Recorder:
 
     def program(self, program, objects, listener):
         out = self.folder / "programs" / program.name
-        if not out.exists() or out.stat().st_mtime < max(program.stat().st_mtime, listener.stat().st_mtime):
-            mine = {n: o for n, o in objects.items() if n in self.build.objects_of(program)}
+        mine = {n: o for n, o in objects.items() if n in self.build.objects_of(program)}
+        if not out.exists() or out.stat().st_mtime < max(path.stat().st_mtime for path in (program, listener, *mine.values())):
             self.build.link(program, out, mine, [listener])
         if program.name not in self.maps:
             self.maps[program.name] = LineMap(out, self.build.root)
@@ -147,7 +148,8 @@ class Recorder:
             out.write(json.dumps(row) + "\n")
 
     def record(self, folders, pattern, again, limit_s, jobs):
-        known = set() if again else {row.get("test") for row in read_rows(self.file)}
+        folders = {*folders, *(f for f in FOLDERS if (self.folder / f"objects/CMakeFiles/ingot_{f}.dir").exists())}
+        known = set() if again else {row.get("test") for row in read_rows(self.file) if folders <= set(row.get("folders", []))}
         wanted = [t for t in self.build.tests.values() if re.search(pattern, f"{t.program.name} {t.name}") and t.name not in known]
         print(f"coverage: {len(wanted)} tests to record", flush=True)
         if not wanted:
@@ -156,7 +158,7 @@ class Recorder:
         objects, listener = self.compile(folders, jobs)
         main = self.build.folder / "ingot"
         instrumented = self.program(main, objects, listener) if main.exists() else None
-        wanted.sort(key=lambda t: t.program.name)
+        wanted.sort(key=lambda t: (t.ranks, t.program.name))
         begin = time.monotonic()
         for index, test in enumerate(wanted):
             program = self.program(test.program, objects, listener)
@@ -167,7 +169,7 @@ class Recorder:
             code, text = run(with_program(test.command_with(program), main, instrumented), test.cwd,
                              {**test.environment, "INGOT_COVERAGE": str(records)}, limit_s)
             row = {"test": test.name, "program": test.program.name, "seconds": round(time.monotonic() - start, 3), "tree": self.tree,
-                   "passed": code == 0, "starts": sorted(self.lines_of(records, lines := collections.defaultdict(set)))}
+                   "folders": sorted(folders), "passed": code == 0, "starts": sorted(self.lines_of(records, lines := collections.defaultdict(set)))}
             row["lines"] = {file: ranges(numbers) for file, numbers in sorted(lines.items())}
             if code != 0:
                 print(f"coverage: {test.name} {'is too slow' if code is None else 'fails'} with the listener: it is left out", flush=True)

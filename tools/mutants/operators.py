@@ -88,7 +88,7 @@ def mistakes(code, before):
             if text != match[0] and not is_of_texts:
                 yield name, *match.span(), text
     condition = CONDITION.search(code)
-    if condition and balanced(condition[1]) and ";" not in condition[1]:
+    if condition and balanced(condition[1]) and not re.search(r";|\w = ", condition[1]):
         yield "negation", *condition.span(1), "!({})"
     begins = not before or before[-1] in ";{}:" or before.endswith(("else", ")"))
     if begins and STATEMENT.match(code) and balanced(code):
