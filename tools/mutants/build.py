@@ -103,6 +103,9 @@ class Build:
     def library_users(self, file):
         return sorted(o for o in self.users[file] if o.startswith("CMakeFiles/ingot_"))
 
+    def sources_of(self, objects):
+        return sorted(file for file, users in self.users.items() if file.endswith(".cpp") and users & set(objects))
+
     @functools.cached_property
     def tests(self):
         listing = json.loads(output_of(["ctest", "--show-only=json-v1"], self.folder))["tests"]

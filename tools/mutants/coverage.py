@@ -162,7 +162,7 @@ class Recorder:
         begin = time.monotonic()
         for index, test in enumerate(wanted):
             program = self.program(test.program, objects, listener)
-            records = self.folder / "records"
+            records = self.folder / f"records-{os.getpid()}"
             shutil.rmtree(records, ignore_errors=True)
             records.mkdir(parents=True)
             start = time.monotonic()
@@ -175,6 +175,7 @@ class Recorder:
                 print(f"coverage: {test.name} {'is too slow' if code is None else 'fails'} with the listener: it is left out", flush=True)
                 row["why"] = text[-300:]
             self.append(row)
+            shutil.rmtree(records)
             if index % 50 == 49:
                 print(f"coverage: {index + 1} of {len(wanted)} tests, {time.monotonic() - begin:.0f} s", flush=True)
 
@@ -233,8 +234,17 @@ class Coverage:
             self.of_file[file] = sorted(code), tests
         return self.of_file[file]
 
-    def tests_of(self, file, line):
-        """Returns the tests that run a line (from 1). A line without code of its own belongs to the code line before it."""
+    def tests_of(self, file, line, others):
+        """Returns the tests that run a line (from 1).
+
+        A line of a .cpp without code of its own belongs to the code line before it in the same function. Constants and defaults
+        of members belong to none: their tests are those that run any line of the file or of `others`, which include it."""
         code, tests = self.lines(file)
         at = bisect.bisect_right(code, line) - 1
-        return [name for name, numbers in tests.items() if at >= 0 and code[at] in numbers]
+        if at >= 0 and code[at] != line:
+            between = (self.root / file).read_text().split("\n")[code[at]:line]
+            if file.endswith(".h") or any(re.match(r"\S|\s*}", text) for text in between):
+                at = -1
+        if at >= 0:
+            return [name for name, numbers in tests.items() if code[at] in numbers]
+        return [name for name, row in self.rows.items() if any(other in row["lines"] for other in (file, *others))]

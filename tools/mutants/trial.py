@@ -21,13 +21,13 @@ class Trial:
     def limit_s(self, seconds):
         return self.patience_s + 5 * seconds
 
-    def batches(self, mutant):
-        """Returns lists of tests of one program, in the order in which they are tried."""
+    def batches(self, mutant, changed):
+        """Returns lists of tests of one program, in the order in which they are tried, and the number of tests left out."""
         folder = mutant.file.split("/")[1]
         if self.own:
             names = [t.name for t in self.build.tests.values() if t.program.name == f"ingot_{folder}_tests"]
         else:
-            names = self.coverage.tests_of(mutant.file, mutant.line + 1)
+            names = self.coverage.tests_of(mutant.file, mutant.line + 1, self.build.sources_of(changed))
         seconds = {n: self.coverage.rows[n]["seconds"] if n in self.coverage.rows else 1.0 for n in names}
         by_program = collections.defaultdict(list)
         for name in names:
@@ -125,7 +125,7 @@ class Trial:
         changed = self.changed_objects(mutant, users, overlay, scratch)
         if not changed and users:
             return {"status": "equivalent"}
-        batches, left_out = self.batches(mutant)
+        batches, left_out = self.batches(mutant, changed)
         if not batches:
             return {"status": "uncovered"}
         linked, run_count = {}, 0
