@@ -169,7 +169,9 @@ def main():
         if arguments.command == "list":
             for key, mutant in known.items():
                 if is_open(results.rows[key], given):
-                    print(f"{results.rows[key]['status']:9} {mutant.id} {mutant.file}:{mutant.line + 1}: {mutant.old} -> {mutant.new}\n"
+                    row = results.rows[key]
+                    note = f" ({row['left_out']} tests were left out for time)" if "left_out" in row else ""
+                    print(f"{row['status']:9} {mutant.id} {mutant.file}:{mutant.line + 1}: {mutant.old} -> {mutant.new}{note}\n"
                           f"          {mutant.text}")
         elif arguments.print:
             print(table(rows, given))

@@ -10,7 +10,6 @@ import pathlib
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 
 OBJECT_LIMIT = 12  # a mutant of a header that more objects of the libraries include is not tried
@@ -25,7 +24,7 @@ def output_of(command, cwd):
 
 
 def run(command, cwd, environment, limit_s):
-    """Returns (exit code, output) of a command; the code is None if the limit ended it with all its children."""
+    """Returns (exit code, output) of a command; the code is None if the limit ended it. No process of its session is left."""
     with subprocess.Popen(command, cwd=cwd, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, start_new_session=True) as process:
         try:
@@ -33,10 +32,8 @@ def run(command, cwd, environment, limit_s):
             code = process.returncode
         except subprocess.TimeoutExpired:
             code = None
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        # Ranks have process groups of their own, in the session of their launcher.
+        subprocess.run(["pkill", "-KILL", "-s", str(process.pid)], check=False)
         if code is None:
             text, _ = process.communicate()
     return code, text.decode(errors="replace")

@@ -149,7 +149,8 @@ class Recorder:
 
     def record(self, folders, pattern, again, limit_s, jobs):
         folders = {*folders, *(f for f in FOLDERS if (self.folder / f"objects/CMakeFiles/ingot_{f}.dir").exists())}
-        known = set() if again else {row.get("test") for row in read_rows(self.file) if folders <= set(row.get("folders", []))}
+        known = set() if again else {row.get("test") for row in read_rows(self.file)
+                                          if row.get("passed") and folders <= set(row["folders"])}
         wanted = [t for t in self.build.tests.values() if re.search(pattern, f"{t.program.name} {t.name}") and t.name not in known]
         print(f"coverage: {len(wanted)} tests to record", flush=True)
         if not wanted:
