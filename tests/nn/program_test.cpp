@@ -153,7 +153,8 @@ TEST(CallStore, MessagesOfSeveralValuesChangeNoCall) {
   EXPECT_EQ(calls(test::whole_speedrun_style(plain)), calls(plain));
 }
 
-// The operations of the backward pass that compute something of the forward pass again.
+// The operations of the backward pass that compute something of the forward pass again, with a mark if they
+// belong to a segment that is made again as a whole.
 std::vector<std::string> made_again(const RecomputePlan& plan) {
   const Transformer model(three_blocks(), DType::f32);
   Arena arena("measure");
@@ -161,7 +162,8 @@ std::vector<std::string> made_again(const RecomputePlan& plan) {
   std::vector<std::string> names;
   for (const Op& op : saved.training.program->ops())
     if (op.cause == Cause::kRecompute || op.cause == Cause::kAgain)
-      names.push_back(fmt::format("{} {}", op.scope.block, op.primitive->name()));
+      names.push_back(fmt::format("{} {}{}", op.scope.block, op.primitive->name(),
+                                  op.cause == Cause::kRecompute ? " *" : ""));
   return names;
 }
 
@@ -174,10 +176,11 @@ TEST(Recompute, MakesAgainWhatThePlanDoesNotKeep) {
   EXPECT_THAT(made_again(plan({.policy = RecomputePolicy::kSelective, .parts = {Part::kNorms}})),
               ElementsAre("2 norm", "2 norm", "1 norm", "1 norm", "0 norm", "0 norm"));
   // The last block is kept whole. Another one is made again up to the product before its last one.
-  EXPECT_THAT(made_again(plan({.policy = RecomputePolicy::kBlock, .parts = {Part::kActivation}})),
-              ElementsAre("2 swiglu", "1 norm", "1 linear", "1 rotate", "1 attention", "1 linear",
-                          "1 dropout", "1 norm", "1 linear", "1 swiglu", "0 norm", "0 linear", "0 rotate",
-                          "0 attention", "0 linear", "0 dropout", "0 norm", "0 linear", "0 swiglu"));
+  EXPECT_THAT(
+      made_again(plan({.policy = RecomputePolicy::kBlock, .parts = {Part::kActivation}})),
+      ElementsAre("2 swiglu", "1 norm *", "1 linear *", "1 rotate *", "1 attention *", "1 linear *",
+                  "1 dropout *", "1 norm *", "1 linear *", "1 swiglu", "0 norm *", "0 linear *", "0 rotate *",
+                  "0 attention *", "0 linear *", "0 dropout *", "0 norm *", "0 linear *", "0 swiglu"));
 }
 
 // The memory of a value while operations [begin, end) need it, found from the list alone.

@@ -374,6 +374,37 @@ TEST(Schedule, RefusesPhasesThatDoNotFit) {
   EXPECT_TRUE(is_refused(c));
 }
 
+TEST(Schedule, LimitsAreWhereTheErrorsSay) {
+  struct Limit {
+    double ScheduleConfig::*value;
+    std::vector<double> good, bad;
+  };
+  const double widest = 1 << 24;
+  for (const Limit& limit :
+       std::vector<Limit>{{&ScheduleConfig::floor, {0, 1}, {-0.01, 1.01}},
+                          {&ScheduleConfig::cooldown_frac, {0.01, 1}, {0, 1.01}},
+                          {&ScheduleConfig::phases_from, {0, 1}, {-0.01, 1.01}},
+                          {&ScheduleConfig::momentum_from, {0, 0.99}, {-0.01, 1}},
+                          {&ScheduleConfig::window_from, {0, widest}, {-1, widest + 1}}}) {
+    ScheduleConfig c;
+    for (const double value : limit.good) EXPECT_NO_THROW((c.*limit.value = value, c.validate())) << value;
+    for (const double value : limit.bad) EXPECT_THROW((c.*limit.value = value, c.validate()), Error) << value;
+  }
+  for (int64_t ScheduleConfig::*count :
+       {&ScheduleConfig::warmup_steps, &ScheduleConfig::warmup_tokens, &ScheduleConfig::decay_steps,
+        &ScheduleConfig::decay_tokens, &ScheduleConfig::cooldown_steps}) {
+    ScheduleConfig c;
+    for (const int64_t value : {0, 1}) EXPECT_NO_THROW((c.*count = value, c.validate()));
+    EXPECT_THROW((c.*count = -1, c.validate()), Error);
+  }
+  ScheduleConfig c;
+  EXPECT_NO_THROW((c.window_multiple = 1, c.validate()));
+  EXPECT_THROW((c.window_multiple = 0, c.validate()), Error);
+  c = {};
+  c.decay_steps = c.decay_tokens = 1;
+  EXPECT_THROW(c.validate(), Error);
+}
+
 TEST(BatchRamp, StepsAndTokensAgree) {
   const BatchRamp ramp(
       {{.micro_batches = 1, .until_tokens = 100}, {.micro_batches = 3, .until_tokens = 1000}}, 8, 32);
