@@ -22,10 +22,9 @@ std::string start_rate_warning(const StartWeights& start, const RunConfig& now) 
   if (before.optimizer.rule.kind != now.optimizer.rule.kind || now.optimizer.lr <= last * kJump) return "";
   return fmt::format(
       "the learning rate rises to {:.3g}, and {} was last trained with {:.3g} (step {}): it may lose some of "
-      "what "
-      "it has learned{}",
+      "what it has learned{}",
       now.optimizer.lr, now.train.init_from, last, step,
-      last > 0 ? fmt::format("; to go on from there, --set optimizer.lr={:.3g}", last) : "");
+      last > 0 ? fmt::format("; optimizer.lr={:.3g} continues with that rate", last) : "");
 }
 
 ResumeRate resume_rate(const RunConfig& before, const RunConfig& now, const RunPosition& next) {

@@ -3,6 +3,7 @@ import gc
 import json
 import subprocess
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -296,6 +297,32 @@ def test_a_loaded_trainer_continues_bit_for_bit(kind, tokens, tmp_path):
         loaded = ingot.Trainer.load(folder, data=data)
         assert loaded.steps_done == 5 and [loaded.step()["loss"] for _ in range(7)] == want[5:]
         assert loaded.is_finished
+
+
+def test_a_rate_above_the_last_one_is_warned_of(tokens, tmp_path):
+    base = ingot.Trainer("tiny-llama", data=tokens, set={**SMALL, "train.steps": 2, "optimizer.lr": 1e-4})
+    base.run()
+    start = {**SMALL, "train.init_from": str(base.save(tmp_path / "base"))}
+    with pytest.warns(UserWarning, match="the learning rate rises to 0.01.* continues with that rate"):
+        ingot.Trainer("tiny-llama", data=tokens, set={**start, "optimizer.lr": 1e-2})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ingot.Trainer("tiny-llama", data=tokens, set={**start, "optimizer.lr": 1e-5})
+
+
+def test_pairs_of_answers_train_and_are_refused_from_rows(tokens, tmp_path):
+    line = {"prompt": "the cat", "chosen": " sat", "rejected": " ran"}
+    (tmp_path / "pairs.jsonl").write_text((json.dumps(line) + "\n") * 40)
+    keys = {**SMALL, "dpo.beta": 0.1, "data.document_mask": True, "data.order": "epochs", "optimizer.lr": 1e-2}
+    trainer = ingot.Trainer("tiny-llama", data=tmp_path / "pairs.jsonl", set=keys)
+    losses = []
+    trainer.run(on_step=lambda step: losses.append(step["loss"]))
+    assert abs(losses[0] - np.log(2)) < 1e-4 and losses[-1] < 0.9 * losses[0]
+    with pytest.raises(ValueError, match="needs pairs of answers"):
+        trainer.step(tokens[:33])
+    trainer.save(tmp_path / "run")
+    with pytest.raises(ValueError, match="ingot train --resume"):
+        ingot.Trainer.load(tmp_path / "run")
 
 
 def test_the_program_and_python_continue_each_other_bit_for_bit(text, tmp_path, program):
