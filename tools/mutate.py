@@ -12,6 +12,7 @@ The build must be up to date. Neither sources nor build are changed: mutants liv
 import argparse
 import concurrent.futures
 import datetime
+import fcntl
 import math
 import os
 import pathlib
@@ -162,7 +163,12 @@ def main():
     if arguments.command == "coverage":
         Recorder(current_build(arguments), arguments.work).record(arguments.folder or FOLDERS, arguments.only, arguments.again, arguments.limit, arguments.jobs)
     elif arguments.command == "run":
-        try_mutants(arguments, results, given)
+        with (arguments.work / "lock").open("w") as lock:  # two runs would overwrite each other's results
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                sys.exit(f"{arguments.work}: another run uses this folder")
+            try_mutants(arguments, results, given)
     else:
         known = known_mutants(arguments.root, results)
         rows = [results.rows[key] for key in known]

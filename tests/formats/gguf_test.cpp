@@ -35,6 +35,34 @@ TEST(Gguf, NumbersEqualThoseOfThePackageBitByBit) {
   }
 }
 
+// The numbers of the types are those of ggml's docs/gguf.md. The package's file has no array of floats.
+TEST(Gguf, KeysHaveTheirTypes) {
+  const auto bytes_of = [](auto value) {
+    std::string bytes(sizeof value, '\0');
+    std::memcpy(bytes.data(), &value, sizeof value);
+    return bytes;
+  };
+  const auto key = [&](uint32_t type) { return bytes_of(uint64_t{1}) + "k" + bytes_of(type); };
+  const auto array = [&](uint32_t type, uint64_t count) { return key(9) + bytes_of(type) + bytes_of(count); };
+  const auto added = [](const auto& value) {
+    GgufMetadata metadata;
+    metadata.add("k", value);
+    EXPECT_EQ(metadata.count(), 1u);
+    return metadata.bytes();
+  };
+  EXPECT_EQ(added(uint32_t{7}), key(4) + bytes_of(uint32_t{7}));
+  EXPECT_EQ(added(0.5f), key(6) + bytes_of(0.5f));
+  EXPECT_EQ(added(std::string_view("ab")), key(8) + bytes_of(uint64_t{2}) + "ab");
+  EXPECT_EQ(added(std::vector<int32_t>{-1, 2}), array(5, 2) + bytes_of(int32_t{-1}) + bytes_of(int32_t{2}));
+  EXPECT_EQ(added(std::vector<float>{0.5f}), array(6, 1) + bytes_of(0.5f));
+  EXPECT_EQ(added(std::vector<std::string>{"c"}), array(8, 1) + bytes_of(uint64_t{1}) + "c");
+  for (const bool flag : {false, true}) {
+    GgufMetadata metadata;
+    metadata.add_flag("k", flag);
+    EXPECT_EQ(metadata.bytes(), key(7) + std::string(1, flag ? '\1' : '\0'));
+  }
+}
+
 TEST(Gguf, FileEqualsThatOfThePackage) {
   GgufMetadata metadata;
   metadata.add("general.architecture", std::string_view("llama"));

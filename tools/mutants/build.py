@@ -10,6 +10,7 @@ import pathlib
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 
 OBJECT_LIMIT = 12  # a mutant of a header that more objects of the libraries include is not tried
@@ -23,6 +24,16 @@ def output_of(command, cwd):
     return subprocess.run(command, cwd=cwd, check=True, capture_output=True, text=True).stdout
 
 
+def end_session(leader):
+    """Kills what is left of a session. Ranks have process groups of their own, in the session of their launcher."""
+    for entry in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if entry.read_text(errors="replace").rpartition(")")[2].split()[3] == str(leader):
+                os.kill(int(entry.parent.name), signal.SIGKILL)
+        except OSError:
+            pass  # it has ended
+
+
 def run(command, cwd, environment, limit_s):
     """Returns (exit code, output) of a command; the code is None if the limit ended it. No process of its session is left."""
     with subprocess.Popen(command, cwd=cwd, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -32,8 +43,7 @@ def run(command, cwd, environment, limit_s):
             code = process.returncode
         except subprocess.TimeoutExpired:
             code = None
-        # Ranks have process groups of their own, in the session of their launcher.
-        subprocess.run(["pkill", "-KILL", "-s", str(process.pid)], check=False)
+        end_session(process.pid)
         if code is None:
             text, _ = process.communicate()
     return code, text.decode(errors="replace")

@@ -3,7 +3,6 @@ import collections
 import json
 import math
 import os
-import tomllib
 
 from .operators import FOLDERS
 
@@ -44,7 +43,10 @@ def interval(hits, count):
 
 def verdicts(path):
     """Returns {id: verdict} of the file of verdicts, which gives each a reason."""
-    result = {v["id"]: v for v in tomllib.loads(path.read_text()).get("mutant", [])} if path.exists() else {}
+    if not path.exists():
+        return {}
+    import tomllib  # pylint: disable=import-outside-toplevel; Python 3.11 has it
+    result = {v["id"]: v for v in tomllib.loads(path.read_text()).get("mutant", [])}
     for verdict in result.values():
         if verdict["verdict"] not in ("equivalent", "assertion", "dead") or not verdict.get("why"):
             raise SystemExit(f"{path}: {verdict['id']}: verdict is equivalent, assertion or dead, and `why` says why")

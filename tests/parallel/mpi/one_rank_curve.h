@@ -48,7 +48,7 @@ inline TrainingCurve train(Training& run) {
     curve.top1.push_back(result.top1);
     curve.norms.push_back(result.grad_norm);
     curve.scales.push_back(result.step.scaler.scale);
-    if (result.raw.tokens > 0) curve.raw.push_back(result.raw.ce);
+    if (result.raw.tokens > 0) curve.raw.insert(curve.raw.end(), {result.raw.ce, result.raw.objective});
   }
   std::vector<uint32_t> bytes(static_cast<size_t>(run.config.model.vocab));
   for (size_t id = 0; id < bytes.size(); ++id) bytes[id] = 1 + static_cast<uint32_t>(id) % 5;

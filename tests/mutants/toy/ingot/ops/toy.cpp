@@ -11,7 +11,7 @@ int sum_to_ten(int a, int b) {
 
 int steps_to_zero(int n) {
   volatile int steps = 0;
-  for (volatile int left = n; left != 0; left = left - 1) steps = steps + 1;
+  for (volatile long left = n; left != 0; left = left - 1) steps = steps + 1;
   return steps;
 }
 
