@@ -193,7 +193,7 @@ TEST(Pipeline, IsDrawn) {
 }
 
 TEST(PlanPicture, ManyMicroBatchesAreOneBar) {
-  const Plan plan = make_plan(config_with("gpt2-124m", {"train.grad_accum=64"}), h100(), {0});
+  const Plan plan = make_plan(built_config("gpt2-124m", {"train.grad_accum=64"}), h100(), {0});
   ASSERT_GT(plan.schedule.timelines.at(0).spans.size(), 128);
   const std::string picture = plan_picture(plan, h100());
   EXPECT_THAT(picture, HasSubstr("forward and backward"));
