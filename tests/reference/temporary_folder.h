@@ -15,7 +15,8 @@ namespace ingot {
 // A new, empty folder, which is removed with everything in it.
 class TemporaryFolder {
  public:
-  TemporaryFolder() : path_((std::filesystem::temp_directory_path() / "ingot_test_XXXXXX").string()) {
+  explicit TemporaryFolder(const std::filesystem::path& parent = std::filesystem::temp_directory_path())
+      : path_((parent / "ingot_test_XXXXXX").string()) {
     if (!::mkdtemp(path_.data())) ADD_FAILURE() << "cannot make " << path_;
   }
   ~TemporaryFolder() {

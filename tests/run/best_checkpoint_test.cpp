@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <map>
+#include <optional>
 
 #include "ingot/checkpoint/checkpoint_store.h"
 #include "ingot/core/error.h"
@@ -19,11 +20,12 @@ class BestCheckpointTest : public TrainingTest {
  protected:
   // The folder is in memory if possible, because every checkpoint is flushed.
   BestCheckpointTest() {
-    if (fs::is_directory("/dev/shm")) folder = fs::path("/dev/shm") / folder.filename();
+    if (fs::is_directory("/dev/shm")) folder = in_memory_.emplace("/dev/shm").path();
     text = folder / "text.txt";
     run = folder / "run";
     checkpoints = run / "checkpoints";
   }
+  std::optional<TemporaryFolder> in_memory_;
   fs::path run, checkpoints;
 
   RunConfig best_config() const {

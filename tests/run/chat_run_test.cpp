@@ -205,7 +205,7 @@ TEST_F(ChatRun, AConversationReadsOnlyWhatIsNew) {
 TEST_F(ChatRun, RefusalsNameTheKey) {
   RunConfig c = chat_config();
   c.data.has_document_mask = false;
-  EXPECT_THAT(refusal_of_run(c), HasSubstr("need data.document_mask = true"));
+  EXPECT_THAT(refusal_of_run(c), HasSubstr("needs data.document_mask = true"));
   c = chat_config();
   c.data.tokenizer = "bpe";
   EXPECT_THAT(refusal_of_run(c), HasSubstr("start from a model with --init FOLDER"));

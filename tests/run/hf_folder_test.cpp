@@ -198,8 +198,8 @@ TEST_F(HfFolder, ARateAboveTheLastOneOfTheStartIsNoted) {
   EXPECT_THAT(
       said_by({"optimizer.lr=3.1e-4"}),
       HasSubstr("the learning rate rises to 0.00031, and " + start_config(folder / "first").train.init_from +
-                " was last trained with 0.00025 (step 4): it may lose some of what it has learned; to go on "
-                "from there, --set optimizer.lr=0.00025"));
+                " was last trained with 0.00025 (step 4): it may lose some of what it has learned; "
+                "optimizer.lr=0.00025 continues with that rate"));
   const auto is_silent = ::testing::Not(HasSubstr("the learning rate rises"));
   EXPECT_THAT(said_by({"optimizer.lr=2.6e-4"}), is_silent);
   EXPECT_THAT(said_by({"optimizer.lr=1e-2", "lora.rank=2"}), is_silent);

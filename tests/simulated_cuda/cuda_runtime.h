@@ -159,7 +159,7 @@ inline constexpr unsigned cudaStreamNonBlocking = 1, cudaHostAllocDefault = 0;
 
 struct cudaDeviceProp {
   char name[256];
-  int major, minor, multiProcessorCount, l2CacheSize;
+  int major, minor, multiProcessorCount;
   size_t totalGlobalMem;
 };
 

@@ -26,7 +26,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
-  *properties = {"simulated on the host", 9, 0, 4, 1 << 20, size_t{1} << 30};
+  *properties = {"simulated on the host", 9, 0, 4, size_t{1} << 30};
   return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) {

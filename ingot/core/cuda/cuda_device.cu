@@ -63,7 +63,7 @@ std::vector<DeviceInfo> devices() {
     cudaDeviceProp properties{};
     INGOT_CUDA_CHECK(cudaGetDeviceProperties(&properties, i));
     found.push_back({properties.name, properties.major, properties.minor, properties.multiProcessorCount,
-                     properties.totalGlobalMem, static_cast<size_t>(properties.l2CacheSize), bus_of(i)});
+                     properties.totalGlobalMem, bus_of(i)});
   }
   return found;
 }

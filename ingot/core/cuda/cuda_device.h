@@ -47,8 +47,8 @@ std::string no_device_reason();
 // Makes the device current for the calling thread. Each thread starts with device 0.
 void use_device(int index);
 int current_device();
-std::string
-device_bus();  // PCI bus of the current device, "0000:17:00.0"; it names the device in every process
+// PCI bus of the current device, "0000:17:00.0"; it names the device in every process.
+std::string device_bus();
 
 // Free memory of the current device, whichever process uses the rest.
 size_t free_memory_bytes();
