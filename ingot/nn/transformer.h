@@ -32,7 +32,7 @@ struct LossSums {
   int64_t counted = 0, correct = 0;
   int64_t head_tiles = 0, head_filtered = 0;  // tiles of a kRecompute head; those that its filter skipped
   RawLoss raw;                                // loss of the tokens that were checked in f32
-  std::array<double, 2> rewards{};  // of the chosen and of the rejected answers, for a batch of pairs
+  std::array<double, 2> rewards{};  // A batch of pairs has those of its chosen and its rejected answers.
 
   void add(const LossSums& other);
 };

@@ -12,8 +12,8 @@ namespace {
 
 constexpr double kWidth = 960, kLeft = 90, kRight = 20, kBar = 22, kGap = 8, kTop = 44;
 constexpr size_t kMaxRows = 16;        // ranks shown in each half
-constexpr double kNarrow = 0.01;       // of the width: neighbours that are narrower are drawn as one bar
-constexpr double kInvisible = 0.0001;  // of the width: nothing is drawn for what is narrower
+constexpr double kNarrow = 0.01;       // Neighbours narrower than this part of the width are one bar.
+constexpr double kInvisible = 0.0001;  // Nothing narrower than this part of the width is drawn.
 constexpr std::array<const char*, 8> kColors{"#4477aa", "#ee6677", "#228833", "#ccbb44",
                                              "#66ccee", "#aa3377", "#bbbbbb", "#e08030"};
 

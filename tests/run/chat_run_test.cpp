@@ -5,6 +5,7 @@
 #include "ingot/run/chat_session.h"
 #include "ingot/run/data/run_data.h"
 #include "tests/reference/error_of.h"
+#include "tests/run/chat_tokenizer.h"
 #include "tests/run/training_fixture.h"
 
 namespace ingot {
@@ -19,15 +20,7 @@ class ChatRun : public TrainingTest {
 
   void SetUp() override {
     TrainingTest::SetUp();
-    const std::vector<std::string_view> texts = {"the cat sat on a mat. the dog ran. who ran? a dog."};
-    const auto tokenizer = train_bpe(
-        texts, {.vocab_size = 290, .special_tokens = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}});
-    make_folders(folder / "model");
-    write_file(folder / "model/tokenizer.json", tokenizer->to_json());
-    TokenizerSideFiles side;
-    side.chat_jinja = read_file(fs::path(INGOT_TEST_DATA) / "chat/chatml.jinja");
-    side.tokens = {{"eos_token", "<|im_end|>"}};
-    write_side_files(side, folder / "model");
+    write_chat_tokenizer(folder / "model");
     std::string lines;
     const char* words[] = {"the cat", "a dog", "sat", "ran", "on a mat"};
     for (size_t i = 0; i < 60; ++i)

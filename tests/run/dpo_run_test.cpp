@@ -3,6 +3,7 @@
 
 #include "ingot/core/error.h"
 #include "ingot/data/tokenizer/tokenizer.h"
+#include "tests/run/chat_tokenizer.h"
 #include "tests/run/training_fixture.h"
 
 namespace ingot {
@@ -17,15 +18,7 @@ class DpoRun : public TrainingTest {
 
   void SetUp() override {
     TrainingTest::SetUp();
-    const std::vector<std::string_view> texts = {"the cat sat on a mat. the dog ran. who ran? a dog."};
-    const auto tokenizer = train_bpe(
-        texts, {.vocab_size = 290, .special_tokens = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}});
-    make_folders(folder / "model");
-    write_file(folder / "model/tokenizer.json", tokenizer->to_json());
-    TokenizerSideFiles side;
-    side.chat_jinja = read_file(fs::path(INGOT_TEST_DATA) / "chat/chatml.jinja");
-    side.tokens = {{"eos_token", "<|im_end|>"}};
-    write_side_files(side, folder / "model");
+    write_chat_tokenizer(folder / "model");
     std::string lines;
     const char* words[] = {"the cat", "a dog", "sat", "ran", "on a mat"};
     for (size_t i = 0; i < 40; ++i)

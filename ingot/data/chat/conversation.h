@@ -43,7 +43,7 @@ Conversation parse_conversation(std::string_view line, const std::string& place)
 
 // A prompt with two answers: messages, which a template renders, or texts.
 struct AnswerPair {
-  std::vector<ChatMessage> prompt, chosen, rejected;  // of a text there is one, whose role means nothing
+  std::vector<ChatMessage> prompt, chosen, rejected;  // A text is one message, whose role means nothing.
   bool is_text = false;
 };
 

@@ -158,7 +158,7 @@ struct Scratch {
   Tensor factors;         // (2) f32: divisor and rate
   Tensor parts;           // (kSquareParts) f32
   Tensor strips;          // (kRowParts, columns of the widest rectangle) f32; for a matrix
-  Reductions reductions;  // of a whole parameter, without other ranks
+  Reductions reductions;  // They are local: the parameter is whole on this rank.
 
   Scratch(const OptimParam& param, Arena& arena)
       : factors(arena.alloc(DType::f32, {2})), parts(arena.alloc(DType::f32, {kSquareParts})) {
