@@ -123,9 +123,9 @@ class Chat {
     std::fflush(stdout);
   }
 
+  LineReader lines_{"> "};  // It blocks SIGINT, also for the threads that the session starts later.
   ChatSession session_;
   bool has_colour_, is_escaped_;
-  LineReader lines_{"> "};
 };
 
 void chat(const ChatArguments& arguments) {

@@ -82,12 +82,12 @@ TEST_F(ChatCommand, CtrlCStopsAnAnswerAndNotTheProgram) {
   chat.wait_for_raw_mode();
   const size_t answer = chat.output().size();
   chat.type("line 4\r");
+  // There is one Ctrl-C, within the answer: the terminal discards output at each, and a second one could
+  // discard the line that the test awaits.
   ASSERT_TRUE(chat.read_until("\n", answer)) << chat.output();
-  // The first Ctrl-C may come before the terminal makes a signal of it again.
-  while (chat.output().find(" tokens read in ", answer) == std::string::npos) {
-    chat.type("\x03");
-    chat.read_for_a_moment();
-  }
+  const size_t begin = chat.output().find('\n', answer);
+  while (chat.output().size() < begin + 200) ASSERT_TRUE(chat.read_some()) << chat.output();
+  chat.type("\x03");
   ASSERT_TRUE(chat.read_until("; stopped]", answer)) << chat.output();
   chat.wait_for_raw_mode();
   const size_t after = chat.output().size();

@@ -80,6 +80,13 @@ class PtyRun {
     while (::tcgetattr(fd_, &modes) == 0 && (modes.c_lflag & ICANON) != 0)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
+  // Waits for output and reads it; returns false if the other side has closed the terminal.
+  bool read_some() {
+    std::array<char, 4096> buffer;
+    const ssize_t n = ::read(fd_, buffer.data(), buffer.size());
+    if (n > 0) output_.append(buffer.data(), static_cast<size_t>(n));
+    return n > 0;
+  }
   // Reads what comes within a tenth of a second; returns false if the other side has closed the terminal.
   bool read_for_a_moment() {
     pollfd waiting{.fd = fd_, .events = POLLIN, .revents = 0};
@@ -95,13 +102,6 @@ class PtyRun {
   const std::string& output() const { return output_; }
 
  private:
-  bool read_some() {
-    std::array<char, 4096> buffer;
-    const ssize_t n = ::read(fd_, buffer.data(), buffer.size());
-    if (n > 0) output_.append(buffer.data(), static_cast<size_t>(n));
-    return n > 0;
-  }
-
   int fd_ = -1;
   pid_t pid_ = -1;
   std::string output_;
