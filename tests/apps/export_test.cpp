@@ -188,5 +188,13 @@ TEST_F(Export, AGgufMayGoToADevice) {
   EXPECT_THAT(ended.output, HasSubstr("\"bytes\":null"));
 }
 
+// /proc is a file system without a free byte.
+TEST_F(Export, AGgufThatDoesNotFitIsRefusedBeforeItIsWritten) {
+  if (!std::filesystem::is_directory("/proc/self")) GTEST_SKIP() << "there is no /proc";
+  const Outcome ended = run_line("export " + trained("tiny-llama") + " --gguf /proc/ingot.gguf");
+  EXPECT_EQ(ended.exit_code, 6) << ended.output;
+  EXPECT_THAT(ended.output, ::testing::ContainsRegex("the file needs [0-9]+ bytes, 0 are free"));
+}
+
 }  // namespace
 }  // namespace ingot

@@ -25,6 +25,16 @@ Doubles decoded(const Optimizer& optimizer, bool is_m) {
   return values;
 }
 
+TEST(AdamW8bit, OnlyElementsOfSharedBlocksNeedScratch) {
+  Params params;
+  params.add("w", ParamRole::kMatrix, {4096, 1}, true);
+  OptimParam param = params.list[0];
+  const AdamW8bit rule({});
+  EXPECT_EQ(rule.scratch_bytes(param), 0u);
+  param.is_scattered = true;
+  EXPECT_GE(rule.scratch_bytes(param), 2 * (4096 / AdamW8bit::kBlock) * sizeof(float));
+}
+
 class AdamW8bitSizes : public ::testing::TestWithParam<int64_t> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, AdamW8bitSizes, ::testing::Values(4096, 4351, 12000));
 
