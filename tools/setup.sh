@@ -12,7 +12,7 @@ packages=(g++ cmake ninja-build pkg-config libfmt-dev libcli11-dev libtomlpluspl
 # A text for ./demo and some tests. Without it ./demo trains on C++ headers, and those tests are skipped.
 optional=(bible-kjv)
 if [[ "${1:-}" == "--ci" ]]; then
-  packages+=(clang clang-format clang-tidy libclang-rt-14-dev python3 python3-venv dpkg-dev groff-base doxygen curl)
+  packages+=(clang clang-format clang-tidy libclang-rt-14-dev libomp-dev python3 python3-venv dpkg-dev groff-base doxygen curl)
   optional+=(libsimgrid-dev debootstrap)  # for docs/smpi.md and tools/bare_debian.sh; without them those are not checked
 fi
 
