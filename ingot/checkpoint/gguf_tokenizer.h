@@ -7,8 +7,8 @@
 namespace ingot {
 
 // Adds tokens, types, merges, the name of the pre-tokenizer and the end of text. `vocab` is the number of
-// rows of the embedding; ids without a token become unused ones. Returns notes on rare texts of which
-// llama.cpp makes other ids. kData error, with the reason, if it would do so for common texts.
+// rows of the embedding; ids without a token become unused tokens. Returns notes on the rare texts for which
+// llama.cpp gives other ids. Throws a kData error with the reason if common texts would get other ids.
 std::vector<std::string> add_gguf_tokenizer(GgufMetadata& metadata, const Tokenizer& tokenizer,
                                             int64_t vocab);
 

@@ -23,13 +23,13 @@ class CommLog {
     int64_t bytes = 0;                         // of this rank's input
     int peer = 0;                              // as in CommOperation
     uint64_t number = 0;                       // number of operations that this rank started earlier
-    Clock::time_point started, begun, ended;   // by the caller; by the group (a message begins at once)
+    Clock::time_point started, begun, ended;   // begun and ended by the group; a message begins at once
     Clock::time_point wait_begun, wait_ended;  // when the caller waited
     double ran_s() const { return std::chrono::duration<double>(ended - begun).count(); }
     double waited_s() const { return std::chrono::duration<double>(wait_ended - wait_begun).count(); }
   };
 
-  // Each records a moment of operation `ticket` of a group. `name` is the operation's name, or says more.
+  // Each records a time of operation `ticket` of a group. `name` is the operation's name or a description.
   void started(const void* group, uint64_t ticket, const std::string& group_name, const std::string& name,
                const CommOperation& operation);
   void begun(const void* group, uint64_t ticket);

@@ -32,7 +32,7 @@ class Board {
 
   void begin(const char* kind, const std::string& name);  // the next collective starts
   void end();
-  void note_message(const std::string& text);  // the message that is waited for; empty: none
+  void note_message(const std::string& text);  // the message that the group waits for; empty if there is none
 
   // Seconds that the current operation has run; 0 if there is none.
   double age_s() const;

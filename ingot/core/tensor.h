@@ -74,10 +74,10 @@ struct Tensor {
   Tensor columns(int64_t begin, int64_t end) const;
   // Splits the last dim n = a*b into (..., a, b), keeping strides: (B,T,C) -> (B,T,H,D).
   Tensor split_last(int64_t a, int64_t b) const;
-  // Returns the same tensor with a place (1) f32 for its largest magnitude, or without one. On a CUDA
-  // device an op raises the place to the largest magnitude that it writes to the tensor (or reads from it),
-  // ignoring NaN, if its header documents that. The FP8 cast of the tensor uses the place. Ops on the CPU
-  // do not change it.
+  // Returns the same tensor with `place` (1) f32 to store its largest magnitude (amax); an empty `place`
+  // means none. On a CUDA device, an op whose header documents it raises the amax to the largest magnitude
+  // that it writes to the tensor (or reads from it), ignoring NaN. The FP8 cast of the tensor uses the amax.
+  // Ops on the CPU do not change it.
   Tensor with_amax(const Tensor& place) const;
 };
 

@@ -19,7 +19,7 @@ struct ReportSample {
 };
 
 struct ReportTable {
-  std::string heading = {}, remark = {};  // the remark stands below the table
+  std::string heading = {}, remark = {};  // the remark is shown below the table
   std::vector<std::string> columns = {};
   std::vector<std::vector<std::string>> rows = {};
 };
@@ -27,7 +27,7 @@ struct ReportTable {
 // All fields are plain text and may hold any bytes; they are escaped. Empty sections are left out.
 struct Report {
   std::string title = {}, subtitle = {};
-  std::string notice = {};                 // shown at the top if the run was not completed: how it ended
+  std::string notice = {};                 // how the run ended, if it was not completed; at the top
   std::vector<ReportRow> highlights = {};  // two to five large figures
   std::vector<ReportTable> tables = {};
   std::vector<LinePlot> curves = {};  // the report sets their sizes

@@ -35,8 +35,8 @@ class Fp8State {
   float delayed_scale(int tensor, DType format) const;
 
   // A device can do delayed scaling by itself. follow_history(true) precedes a step that the host does not
-  // wait for: its casts use the scales on the device, which next_scales sets at the end of every such step
-  // for the next one, unless factor is NaN; end_step then follows when the host has received the counts.
+  // wait for: its casts use the scales on the device. At the end of such a step, next_scales sets them for
+  // the next step, unless factor is NaN; the caller calls end_step after the host has received the counts.
   // follow_history(false) precedes all other steps. REQUIRES for true: can_follow_history(), i.e. every
   // tensor has a recorded amax above 0.
   bool can_follow_history() const;
@@ -53,8 +53,8 @@ class Fp8State {
   // begin_step(stream) is begin_step(), and the other functions do nothing.
   void bring_to_device(Stream& stream, size_t slots = 1);
   void begin_step(Stream& stream);
-  // copy_to_host starts the copy of the current step's counts to a slot on the host; receive makes the counts
-  // in a slot the contents of entries(). REQUIRES for receive: the stream has passed the copy.
+  // copy_to_host starts the copy of the current step's counts to a slot on the host; receive copies the
+  // counts of a slot to entries(). REQUIRES for receive: the stream has passed the copy.
   void copy_to_host(size_t slot, Stream& stream);
   void receive(size_t slot);
   // Makes memory on the device for the codes of weights, which are then cast once per step. Without memory
@@ -64,8 +64,8 @@ class Fp8State {
     Shape shape;  // (out, in)
   };
   void hold_weights(const std::vector<Weight>& weights, const Stream& stream);
-  // Returns the place (1) f32 of the amax from which the tensor's next cast computes its scale, on the
-  // device. While a step is planned it is a place on the host, which nothing raises.
+  // Returns the amax (1) f32 on the device from which the tensor's next cast computes its scale. While a step
+  // is planned, the amax is on the host, and nothing updates it.
   Tensor next_amax(int tensor);
   // The codes of a weight, in both layouts; null if it is not held.
   const Fp8Device::Operand* held(int tensor) const;

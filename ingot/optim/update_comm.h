@@ -1,6 +1,6 @@
-// UpdateComm is the interface for what the ranks that train one model do together in an update. All ranks
-// make the same calls in the same order. On a single rank LocalUpdate implements it: the rank's own
-// numbers are the combined ones, and it updates every matrix of which it has elements.
+// UpdateComm is the interface for the communication of an update between the ranks that train one model. All
+// ranks make the same calls in the same order. LocalUpdate implements it for a single rank: sums and maxima
+// are the rank's own values, and it updates every matrix of which it has elements.
 #pragma once
 
 #include <string>
@@ -48,10 +48,10 @@ class UpdateComm {
   virtual void max(const Tensor& t) = 0;
   // Called once, before the other functions.
   virtual std::vector<StatePlacement> plan(std::vector<MatrixTask> tasks) = 0;
-  virtual size_t scratch_bytes(Memory memory) const = 0;  // what run needs of this memory
-  // Prepares, computes and applies every task. scratch has scratch_bytes in addition to what compute
-  // allocates from it. On a device everything is ordered by the stream, and the host does not wait unless a
-  // group of ranks does (comm/device_group.h).
+  virtual size_t scratch_bytes(Memory memory) const = 0;  // scratch that run needs in this memory
+  // Prepares, computes and applies every task. scratch holds scratch_bytes plus what compute
+  // allocates from it. On a device everything is ordered by the stream, and the host waits
+  // only if a group copies through host memory (comm/device_group.h).
   virtual void run(MatrixWork& work, Arena& scratch, Stream& stream) = 0;
 };
 

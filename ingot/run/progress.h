@@ -1,5 +1,5 @@
-// Progress says how far a run is. Only the loop writes it (Session, GuardedStep, RunEvaluator); saver and
-// reporter read it.
+// Progress records how far a run has come. Only the loop (Session, GuardedStep, RunEvaluator) writes it;
+// saver and reporter read it.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ struct Progress {
   std::optional<RunEval> eval = {};
   double best_loss = std::numeric_limits<double>::infinity();  // the lowest so far
   LowestLoss lowest = {};
-  bool is_eval_missing = false;  // the run was interrupted in the evaluation of the step that it resumes
+  bool is_eval_missing = false;  // the run was interrupted in the evaluation of the step it resumes at
 
   double training_s() const { return seconds_since(training_start); }
   // Returns the seconds spent of the time budget; all ranks call it, and use one clock.

@@ -31,7 +31,7 @@ struct ComparedRun {
 // kData error that names the file if one of them is damaged.
 ComparedRun read_compared_run(const std::filesystem::path& folder);
 
-// Replaces every folder that is no run itself by the runs in its subfolder runs/, such as a sweep's.
+// Replaces every folder that is not a run, such as a sweep's, by the runs in its subfolder runs/.
 std::vector<std::filesystem::path> run_folders(const std::vector<std::string>& given);
 
 // "section.key" -> value for every line of a config.toml that config_toml() wrote. The keys of the n-th

@@ -1,5 +1,5 @@
-// SweepSpec is what a sweep trains: the runs, their configurations and their names. It is a pure function of
-// the command line, so a sweep that was killed finds its runs again.
+// SweepSpec is the command line of a sweep. The runs, their configurations and their names are a pure
+// function of it, so a sweep that was killed finds its runs again.
 #pragma once
 
 #include <cstdint>
@@ -38,14 +38,13 @@ std::vector<SweepRun> sweep_runs(const SweepSpec& spec);
 // "optimizer.lr=0.001 model.width=64"; "base" if nothing is varied.
 std::string setting_text(const SweepSpec& spec, const SweepRun& run);
 
-// The arguments of `ingot` that start the run or, with is_resume, continue it. stop_at: 0, or the step after
-// which it stops with the schedule of its whole length.
+// The arguments of `ingot` that start the run or, with is_resume, continue it. stop_at: the step after which
+// the run stops, or 0; the schedule is that of the whole length in either case.
 std::vector<std::string> train_arguments(const SweepSpec& spec, const SweepRun& run,
                                          const std::string& folder, int threads, int64_t stop_at,
                                          bool is_resume);
 
-// "ingot sweep SOURCE --data ... --set ...": the beginning of the command that sweeps, without what is
-// varied.
+// "ingot sweep SOURCE --data ... --set ...": the beginning of the sweep's command, without the varied keys.
 std::vector<std::string> sweep_words(const SweepSpec& spec);
 
 // The arguments as a line for a shell, quoted where necessary.

@@ -1,4 +1,4 @@
-// The message between two stages of a pipeline that hands on several values.
+// Packs several values into the one message that a pipeline stage sends the next.
 #pragma once
 
 #include <vector>
@@ -16,7 +16,7 @@ struct Packed {
 
 // Returns the number of elements of a message.
 int64_t message_elements(const std::vector<Packed>& values);
-// Returns a message (elements) of the values, in order.
+// Packs the values, in order, into a message (elements).
 ValueId pack(Builder& b, const std::vector<ValueId>& values, std::string name);
 // Returns the values of a message.
 std::vector<ValueId> unpack(Builder& b, ValueId message, const std::vector<Packed>& values);

@@ -43,8 +43,8 @@ class Adafactor : public UpdateRule {
   std::vector<StateSpec> state(const OptimParam& param) const override;
   RuleNeeds needs(const OptimParam& param) const override;
   size_t scratch_bytes(const OptimParam& param) const override;
-  // For a shard. The first reduction sums g'^2 by row (R) and by column (C), and w^2; the second updates row
-  // and col, and sums U^2.
+  // Called for shards. The first reduction sums g'^2 by row (R) and by column (C), and w^2; the second
+  // updates row and col, and sums U^2.
   void reduce(const ParamUpdate& update, int order, Arena& scratch, Stream& stream) const override;
   void update(std::span<const ParamUpdate> updates, Arena& scratch, Stream& stream) const override;
 
