@@ -135,11 +135,18 @@ bool run_bf16_gemm([[maybe_unused]] const MatmulProblem& p) {
 #endif
 }
 
+// Returns true if primitives can be made. A oneDNN that was built for SYCL has no engine on a machine without
+// a SYCL device for its processor; its dnnl_sgemm needs none.
+bool has_engine() {
+  static const bool has_one = dnnl::engine::get_count(dnnl::engine::kind::cpu) > 0;
+  return has_one;
+}
+
 }  // namespace
 
 bool is_fast(DType in) {
   // Without a fast instruction, Ingot's own kernel is faster, which converts to f32 as it packs.
-  return in == DType::f32 || (in == DType::bf16 && has_fast_bf16_instruction());
+  return in == DType::f32 || (in == DType::bf16 && has_fast_bf16_instruction() && has_engine());
 }
 
 void matmul(const MatmulProblem& p, Stream& stream) {
