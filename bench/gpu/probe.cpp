@@ -48,7 +48,8 @@ using Json = nlohmann::ordered_json;
 using Keys = std::vector<std::string>;
 
 // The fractions of the time after which parts of each kind are left out.
-constexpr double kSurveyEnds = 0.45, kProductsEnd = 0.7, kAttentionEnds = 0.95;
+constexpr double kSurveyEnds = 0.45, kProductsEnd = 0.7;
+[[maybe_unused]] constexpr double kAttentionEnds = 0.95;  // It is used in builds with cuDNN.
 
 class Report {
  public:

@@ -147,7 +147,7 @@ TEST_F(ApiServerTest, AStreamHasTheTextOfTheAnswer) {
     text += choice["text"];
     for (const json& token : choice["logprobs"]["tokens"]) tokens.push_back(token);
   }
-  EXPECT_EQ(text, whole["text"]);
+  EXPECT_EQ(text, whole["text"].get<std::string>());
   EXPECT_EQ(tokens, whole["logprobs"]["tokens"]);
 }
 
