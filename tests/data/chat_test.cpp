@@ -60,7 +60,9 @@ TEST(ChatTemplate, AsksForAnAnswerAsTransformersDoes) {
   for (const auto& [file, text] : golden["prompts"].items()) {
     const ChatTemplate chat(row_of_file(file), golden["bos"].get<std::string>(),
                             golden["eos"].get<std::string>());
-    EXPECT_EQ(joined(chat.render(question, "chat.jsonl:1")) + chat.generation_prompt(), text) << file;
+    EXPECT_EQ(joined(chat.render(question, "chat.jsonl:1")) + chat.generation_prompt(),
+              text.get<std::string>())
+        << file;
     const std::string whole =
         joined(chat.render(std::vector<ChatMessage>{question[0], {ChatRole::kAssistant, "x"}}, ""));
     EXPECT_NE(whole.find(chat.answer_end()), std::string::npos) << file;
