@@ -23,7 +23,7 @@ class CommLog {
     int64_t bytes = 0;                         // of this rank's input
     int peer = 0;                              // as in CommOperation
     uint64_t number = 0;                       // number of operations that this rank started earlier
-    Clock::time_point started, begun, ended;   // begun and ended by the group; a message begins at once
+    Clock::time_point started, begun, ended;   // the caller starts it; a message begins at once
     Clock::time_point wait_begun, wait_ended;  // when the caller waited
     double ran_s() const { return std::chrono::duration<double>(ended - begun).count(); }
     double waited_s() const { return std::chrono::duration<double>(wait_ended - wait_begun).count(); }

@@ -27,7 +27,7 @@ struct ReportTable {
 // All fields are plain text and may hold any bytes; they are escaped. Empty sections are left out.
 struct Report {
   std::string title = {}, subtitle = {};
-  std::string notice = {};                 // how the run ended, if it was not completed; at the top
+  std::string notice = {};                 // says at the top how a run ended that was not completed
   std::vector<ReportRow> highlights = {};  // two to five large figures
   std::vector<ReportTable> tables = {};
   std::vector<LinePlot> curves = {};  // the report sets their sizes
