@@ -4,7 +4,8 @@
   bench/reproduce/experiments.py [NAME...] [--budget 30m] [--seeds 8] [--steps N] [--out FOLDER] [--list]
 
 Every arm trains on the same seeds, 1 to --seeds. Where an experiment has alternatives (rates, decays), each arm first
-takes the one with the lowest mean loss over two seeds, 101 and 102, that are not judged. A script that was stopped, or
+takes the one with the lowest mean loss over two seeds, 101 and 102, that are not judged. A run takes one thread, and as
+many runs are made at once as there are cores. A script that was stopped, or
 whose --budget is over, goes on where it was if it is called again with the same options and sources. This script judges nothing: claims.toml has
 the rules, and claims.py applies them.
 """
@@ -12,11 +13,14 @@ the rules, and claims.py applies them.
 import argparse
 import itertools
 import math
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import results
@@ -29,7 +33,7 @@ TINY = {
     "model.positions": "rope", "model.mlp": "swiglu", "model.tied": False, "data.tokenizer": "bpe",
     "data.tokenizer_vocab": 1024, "train.batch_size": 16, "train.steps": 200, "train.log_every": 1,
     "train.stats_every": 0, "schedule.warmup_steps": 20, "eval.every": 0, "eval.max_tokens": 65536,
-    "sample.count": 0, "optimizer.lr": 8e-3, "precision.compute": "bf16", "guard.non_finite": "stop",
+    "sample.count": 0, "train.threads": 1, "optimizer.lr": 8e-3, "precision.compute": "bf16", "guard.non_finite": "stop",
 }
 
 
@@ -151,7 +155,7 @@ EXPERIMENTS = {
     "gradient_norm_65536": ({"bf16 head": {}, "FP8 head": FP8_HEAD}, ["grad_norm"],
                             {**SIGMOID, "train.batch_size": 1024, "train.steps": 16, "schedule.warmup_steps": 4}, []),
     "payload": ({"f32": {}, "bf16": {"parallel.payload": "bf16", "parallel.payload_ends": "bf16"},
-                 "f16": {"parallel.payload": "f16", "parallel.payload_ends": "f16"}}, ["loss"], {"parallel.dp": 2, "train.threads": 1}, []),
+                 "f16": {"parallel.payload": "f16", "parallel.payload_ends": "f16"}}, ["loss"], {"parallel.dp": 2}, []),
     "cut_cross_entropy": ({"dense": {"head.kind": "dense"}, "recompute, f32": {"head.kind": "recompute"},
                            "recompute, Kahan": {"head.kind": "recompute", "head.accumulation": "kahan"}}, ["loss"], {}, []),
     "rate_of_width": ({"width 32": {"model.width": 32, "model.heads": 2}, "width 128": {"model.width": 128, "model.heads": 8},
@@ -169,7 +173,7 @@ class OutOfTime(Exception):
 
 
 class Experiment:
-    """Trains one experiment; every finished run is in the file of results, or in its "tuning", before the next starts."""
+    """Trains one experiment; every finished run is written to the file of results, or to its "tuning", at once."""
 
     def __init__(self, name, options, end):
         self.name, self.options, self.end = name, options, end
@@ -181,6 +185,12 @@ class Experiment:
         old = results.load(name, options.out)
         same = ("sources", "settings", "arms_settings", "machine")
         self.result = old if old and all(old.get(key) == fresh[key] for key in same) else fresh
+        self.jobs = max(1, len(os.sched_getaffinity(0)) // self.common.get("parallel.dp", 1))
+        self.lock = threading.Lock()
+
+    def side_by_side(self, work, items):
+        with ThreadPoolExecutor(self.jobs) as pool:
+            return list(pool.map(work, items))
 
     def train(self, settings, seed):
         if time.monotonic() > self.end:
@@ -194,8 +204,9 @@ class Experiment:
         if key not in self.result["tuning"]:
             run = self.train(settings, seed)
             loss = math.inf if run.error else run.val_loss
-            self.result["tuning"][key] = math.inf if loss is None or math.isnan(loss) else loss
-            self.save()
+            with self.lock:
+                self.result["tuning"][key] = math.inf if loss is None or math.isnan(loss) else loss
+                self.save()
         return self.result["tuning"][key]
 
     def tuned(self, arm):
@@ -204,6 +215,7 @@ class Experiment:
         tried = [{**own, **one} for one in own.get("tune", self.alternatives)]
         if len(tried) < 2:
             return {**own, **(tried[0] if tried else {})}
+        self.side_by_side(lambda pair: self.loss(*pair), itertools.product(tried, TUNING_SEEDS))
         best = min(tried, key=lambda one: sum(self.loss(one, seed) for seed in TUNING_SEEDS))
         self.result["tuned"][arm] = {key: best[key] for key in best if best[key] != own.get(key)}
         return best
@@ -223,20 +235,26 @@ class Experiment:
     def run(self):
         by_sweep = self.figures == ["best_log2_rate"]
         chosen = {} if by_sweep else {arm: self.tuned(arm) for arm in self.arms}
-        for seed, arm in itertools.product(self.seeds, self.arms):
-            figures = self.result["arms"].setdefault(arm, {})
-            if all(seed in figures.get(figure, {}) for figure in self.figures):
-                continue
+
+        def measure(pair):
+            seed, arm = pair
+            if all(seed in self.result["arms"].get(arm, {}).get(figure, {}) for figure in self.figures):
+                return
             run = None if by_sweep else self.train(chosen[arm], seed)
+            values = {}
             for figure in self.figures:
                 if by_sweep:
                     value = self.best_log2_rate(arm, seed)
                 else:
                     value = math.inf if run.error or run.val_loss is None else FIGURES[figure](run)
-                figures.setdefault(figure, {})[seed] = math.inf if math.isnan(value) else value
-            print(f"{self.name}, {arm}, seed {seed}: "
-                  + ", ".join(f"{f} {figures[f][seed]:.5g}" for f in self.figures), flush=True)
-            self.save()
+                values[figure] = math.inf if math.isnan(value) else value
+            with self.lock:
+                for figure, value in values.items():
+                    self.result["arms"].setdefault(arm, {}).setdefault(figure, {})[seed] = value
+                print(f"{self.name}, {arm}, seed {seed}: " + ", ".join(f"{f} {v:.5g}" for f, v in values.items()), flush=True)
+                self.save()
+
+        self.side_by_side(measure, itertools.product(self.seeds, self.arms))
 
 
 def invalid_settings(ingot):

@@ -5,17 +5,20 @@
 
 A figure that is no sample has "exact" in place of its seeds, and one that its program measured in rounds has "interval":
 [value, low, high]. A run that diverged has the figure Infinity. "sources" has a hash of the sources of the CPU in every
-folder that the figures depend on; results are stale once one of them is another.
+folder that the figures depend on, without comments and empty lines; results are stale once one of them is another.
 """
 
 import argparse
 import datetime
 import hashlib
+import io
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,13 +45,30 @@ def git(*words):
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
+# Literals are matched first, because a string may contain the signs of a comment.
+LITERAL_OR_COMMENT = re.compile(r'(R"(\w*)\(.*?\)\2"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\')|//[^\n]*|/\*.*?\*/', re.DOTALL)
+
+
+def code_of(text):
+    """Returns C++ without its comments and empty lines."""
+    lines = LITERAL_OR_COMMENT.sub(lambda match: match[1] or " ", text).splitlines()
+    return "\n".join(line.rstrip() for line in lines if line.strip())
+
+
 def sources(folders):
-    """Returns a hash of the committed sources of each folder, without those of devices; {} outside of a repository."""
+    """Returns a hash of the committed code of each folder, without that of devices; {} outside of a repository."""
     found = {}
     for folder in folders:
-        files = [line for line in git("ls-tree", "-r", "HEAD", folder).splitlines() if not line.endswith((".cu", ".cuh"))]
-        if files:
-            found[folder] = hashlib.sha256("\n".join(files).encode()).hexdigest()[:16]
+        done = subprocess.run(["git", "-C", ROOT, "archive", "HEAD", folder], capture_output=True, check=False)
+        if done.returncode != 0:
+            continue
+        digest = hashlib.sha256()
+        with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+            for file in sorted((one for one in archive if one.isfile()), key=lambda one: one.name):
+                if not file.name.endswith((".cu", ".cuh")):
+                    text = archive.extractfile(file).read().decode(errors="replace")
+                    digest.update(f"{file.name}\n{code_of(text) if file.name.endswith(('.h', '.cpp')) else text}\n".encode())
+        found[folder] = digest.hexdigest()[:16]
     return found
 
 

@@ -176,6 +176,13 @@ class Page(Folder):
         self.assertFalse(claims.results.is_stale({"sources": now}))
         self.assertTrue(claims.results.is_stale({"sources": {"bench": "another"}}))
 
+    def test_a_comment_makes_no_result_stale(self):
+        code = claims.results.code_of
+        self.assertEqual(code("/* two\nlines */\n\nint a = 1;  // one\n"), "int a = 1;")
+        self.assertNotEqual(code("int a = 1;"), code("int a = 2;"))
+        for literal in ('"http://a"', '"\\"// not a comment"', "'\"'", 'R"(/* not a comment */)"', 'R"x(")" // )x"'):
+            self.assertEqual(code(f"f({literal});"), f"f({literal});")
+
     def test_interrupted_writes_leave_the_old_results(self):
         claims.results.save("x", {"arms": {"a": {"loss": {"1": math.inf}}}}, self.folder)
         self.assertEqual(claims.results.load("x", self.folder)["arms"]["a"]["loss"]["1"], math.inf)
