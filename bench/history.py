@@ -19,7 +19,7 @@ whole runs, start included, which other programs on the machine disturb less. An
 
 Each comparison adds one JSON line per commit to the file of the history (build/history/history.jsonl, or --file): the
 machine, the commit, what was measured, the median step, and all runs. show prints them, oldest first. Medians of
-different comparisons were not measured by turns, so a difference between them is a reason to compare, no finding."""
+different comparisons were not measured in alternation, so a difference between them is a reason to compare, no finding."""
 import argparse
 import datetime
 import json
@@ -198,7 +198,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--file", type=pathlib.Path, default=FOLDER / "history.jsonl")
     commands = parser.add_subparsers(required=True)
-    comparison = commands.add_parser("compare", help="measures two commits by turns")
+    comparison = commands.add_parser("compare", help="measures two commits in alternation")
     comparison.add_argument("old")
     comparison.add_argument("new")
     comparison.add_argument("--turns", type=int, default=9)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares plans with runs on this machine: the time of a step and the peak of resident memory.
 
-For each case, `ingot plan` and `ingot train` run by turns; a step's time is the median over the run's later steps.
+For each case, `ingot plan` and `ingot train` run in alternation; a step's time is the median over the run's later steps.
 Prints a Markdown table. Cases with several ranks start with mpirun. Run it on a machine that does nothing else.
 
   python bench/plan_accuracy.py [--turns 3] [--cases NAME,...] [--json FILE]

@@ -156,7 +156,7 @@ def page(program):
 
 `bench/plan_tables.py` writes this page by `ingot plan` on the description of an H100 (`configs/hardware/h100-sxm.toml`) and by
 `bench/formats`; a test compares. Times are predictions that no GPU has confirmed. "Guide" and "log" are the training guide and the
-training log whose figures these are set beside.
+training log with which these figures are compared.
 
 ## Number formats
 

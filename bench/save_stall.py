@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures how long steps wait for checkpoints, written beside training (checkpoint.async) and waited for, by turns in
+"""Measures how long steps wait for checkpoints, written during training (checkpoint.async) and waited for, in alternation in
 one run of this script: the preset gpt2-124m on bytes, a checkpoint every ten steps. Prints one line per checkpoint and
 the ratio of the medians; exits with 1 if steps wait more than 5 % of the time of a save that is waited for.
 Usage: bench/save_stall.py [--turns 2] [--preset gpt2-124m]"""

@@ -183,7 +183,7 @@ void add_bench_command(Command& app) {
                  "Leave out the products by themselves and the peak");
   step->callback([arguments] { bench_step_command(*arguments); });
   add_preset_command(*command, "checkpointing",
-                     "Steps under every policy of activation checkpointing, by turns", *arguments)
+                     "Steps under every policy of activation checkpointing, in alternation", *arguments)
       ->callback([arguments] {
         print_checkpointing(bench_checkpointing(configure(*arguments), arguments->steps), arguments->is_json);
       });

@@ -48,7 +48,7 @@ void serve(const ServeArguments& arguments) {
 }
 
 constexpr const char* kServeFooter =
-    "The page follows the runs as they go on: curves, samples, norms of parameters, configurations and\n"
+    "The page follows the runs live: curves, samples, norms of parameters, configurations and\n"
     "incidents. It only reads, and only the folders of these runs. Ctrl-C ends it with exit code 0.\n";
 
 }  // namespace
@@ -63,7 +63,7 @@ void add_serve_command(Command& app) {
       ->capture_default_str();
   command
       ->add_option("--host", arguments->host,
-                   "The address to listen on; others than this machine's own can read then")
+                   "The address to listen on; one that is not loopback lets other machines read")
       ->type_name("ADDRESS")
       ->capture_default_str();
   command->footer([] { return std::string(kServeFooter); });

@@ -116,7 +116,7 @@ class Bench {
     write(fmt::format(R"({{"name":"{}","us":{:.2f},"tflop_s":{:.1f}}})", name, rows.back().time_s * 1e6,
                       flops / rows.back().time_s * 1e-12));
   }
-  // Times two ways to do the same by turns, and prints the ratio of their medians.
+  // Times two ways to do the same in alternation, and prints the ratio of their medians.
   void compare(const std::string& name, const std::string& one_name, const std::function<void()>& one,
                const std::string& other_name, const std::function<void()>& other) {
     std::vector<double> ones, others;

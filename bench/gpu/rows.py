@@ -229,7 +229,7 @@ def step(model, variant="eager", steps=None, is_traced=False):
 
 
 def by_turns(model, turns):
-    """Ingot and PyTorch by turns; the ratio is the median of the turns' ratios so far."""
+    """Ingot and PyTorch in alternation; the ratio is the median of the rounds' ratios so far."""
     def measure(row):
         seconds, ratios = 0.05 if row.m.is_dry else 5, []
         if (model, "{}") not in row.m.steps_for:  # chooses kernels and tells how many steps to time

@@ -5,7 +5,7 @@ attention and fused AdamW.
   python bench/gpu/torch_baseline.py serve MODEL [--dry]
       makes and compiles the model, prints one JSON line, then reads commands from stdin: "run SECONDS" trains for that
       long and prints a JSON line, "end" or the end of stdin ends the program. Between commands it holds the weights and
-      gives the rest of the memory back, so that another program can be timed by turns.
+      gives the rest of the memory back, so that another program can be timed in alternation.
   python bench/gpu/torch_baseline.py warm MODEL [--dry]
       compiles the model as `serve` does, so that the code is in TORCHINDUCTOR_CACHE_DIR, and prints one JSON line. It takes
       less than half of the GPU's memory.

@@ -2,7 +2,7 @@
 """Measures messages between ranks and writes results/messages.json: one message per tensor against one for all, and
 gradients in f32, bf16 and f16, on four ranks whose messages take at least --delay milliseconds.
 
-build/release/bench/messages measures the arms by turns. An arm has its messages and bytes, its times by round, and the
+build/release/bench/messages measures the arms in alternation. An arm has its messages and bytes, its times by round, and the
 planned time of the same messages on 8 and 16 H100 (ingot/plan/network.h), which no GPU has confirmed.
 """
 

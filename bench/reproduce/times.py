@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times steps of pairs of settings by turns, each beside a null arm, and writes all rounds to results/times.json.
+"""Times steps of pairs of settings in alternation, each with a null arm, and writes all rounds to results/times.json.
 
 An arm of a round is one `ingot bench step`; its figure is the median step. The null arm is the first one once more.
 `ingot bench head` adds the working memory of the head's kinds to results/head.json.

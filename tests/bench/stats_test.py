@@ -132,7 +132,7 @@ class Paired(unittest.TestCase):
 class Times(unittest.TestCase):
     @staticmethod
     def rounds(generator, change, null=0.0, noise=0.02, count=15):
-        base = [math.exp(generator.gauss(0, 0.1)) for _ in range(count)]  # a machine that is fast and slow by turns
+        base = [math.exp(generator.gauss(0, 0.1)) for _ in range(count)]  # a machine that is alternately fast and slow
         return [base, *([x * (1 + d) * math.exp(generator.gauss(0, noise)) for x in base] for d in (change, null))]
 
     def test_an_arm_like_the_null_arm_is_told_apart_in_at_most_5_percent(self):

@@ -455,7 +455,7 @@ std::vector<std::string> one_edit_mutations(const std::string& name) {
   return all;
 }
 
-TEST(ConfigKeys, EveryOneCharacterTypoIsRefusedAndTheKeyNamed) {
+TEST(LongConfigKeys, EveryOneCharacterTypoIsRefusedAndTheKeyNamed) {
   int64_t slips = 0, named_first = 0, named = 0;
   for (const ConfigKey& key : config_keys()) {
     for (const std::string& slip : one_edit_mutations(key.name)) {

@@ -53,9 +53,9 @@ class StateWatchTest : public TrainingTest {
 
 // Each flip is found before the next update uses it. The run goes back, and its weights end with the bits of
 // a run that was left alone.
-class FlippedBits : public StateWatchTest, public testing::WithParamInterface<const char*> {};
+class LongFlippedBits : public StateWatchTest, public testing::WithParamInterface<const char*> {};
 
-TEST_P(FlippedBits, AreAllFoundAndLeaveNoTrace) {
+TEST_P(LongFlippedBits, AreAllFoundAndLeaveNoTrace) {
   const std::string kind = GetParam();
   RunConfig c = watched(kind == "f32" ? DType::f32 : DType::bf16);
   if (kind == "bf16 with tails") c.precision.master = Masters::kTail;
@@ -76,7 +76,7 @@ TEST_P(FlippedBits, AreAllFoundAndLeaveNoTrace) {
   EXPECT_EQ(flipped.bytes(), calm.bytes());
 }
 
-INSTANTIATE_TEST_SUITE_P(StateWatch, FlippedBits, testing::Values("f32", "bf16", "bf16 with tails"),
+INSTANTIATE_TEST_SUITE_P(StateWatch, LongFlippedBits, testing::Values("f32", "bf16", "bf16 with tails"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::ranges::replace(name, ' ', '_');

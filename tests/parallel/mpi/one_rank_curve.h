@@ -114,8 +114,13 @@ inline void expect_planned_arenas(const Training& training, const RunConfig& con
   }
 }
 
-// Expects the curve of one rank from the layout in `config`. tolerance: relative tolerance of each loss.
+// Expects the curve of one rank from the layout in `config`. tolerance: relative tolerance of each loss. On
+// few ranks several layouts of a test are the same one, which is trained once.
 inline void expect_one_rank_curve(const RunConfig& config, double tolerance, const std::string& what = "") {
+  static std::map<std::string, double> compared;  // the smallest tolerance by configuration
+  const auto [place, is_new] = compared.try_emplace(config_toml(config, ConfigDocs::kNone), tolerance);
+  if (!is_new && place->second <= tolerance) return;
+  place->second = tolerance;
   SCOPED_TRACE(what + " " + config.parallel.to_string());
   const TrainingCurve& want = one_rank_curve(config);
   Mesh mesh = Mesh::make(*world, mesh_shape(config.parallel));
