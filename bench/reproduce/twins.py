@@ -2,7 +2,7 @@
 """Trains the tiny twin of every published recipe (configs/*-tiny.toml) on several seeds, and writes results/twins.json.
 
 A twin has 4 layers of width 256 and trains on a quarter of a million tokens, an eighth of its own length; schedules
-shrink with it. The figure "loss_spike" is the largest rise of the training loss above the lowest mean of eight steps
+shrink with it. It trains on one rank, whatever layout its recipe has. The figure "loss_spike" is the largest rise of the training loss above the lowest mean of eight steps
 before it; the arm "worst of all" has the largest one of each seed. Runs that are in the file are not repeated.
 """
 
@@ -25,7 +25,8 @@ WORST = "worst of all"
 def train(options, recipe, seed):
     """Returns the validation loss and the largest spike; infinity for both if the run ended with an error."""
     folder = Path(tempfile.mkdtemp(prefix="reproduce-"))
-    settings = {"train.seed": seed, "sample.count": 0, "eval.every": 0, "train.max_tokens": options.tokens, "train.log_every": 1}
+    settings = {"train.seed": seed, "sample.count": 0, "eval.every": 0, "train.max_tokens": options.tokens, "train.log_every": 1,
+                **{f"parallel.{axis}": 1 for axis in ("dp", "fsdp", "tp", "pp")}}
     command = [options.ingot, "train", recipe, "--data", options.data, "--out", str(folder / "run")]
     for key, value in settings.items():
         command += ["--set", f"{key}={value}"]
@@ -43,14 +44,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--tokens", default="256k", help="of every run")
-    parser.add_argument("--recipes", type=int, default=len(RECIPES), help="only the first ones, for a try; takes --out")
+    parser.add_argument("--recipes", type=int, default=len(RECIPES), help="only the last ones, for a try; takes --out")
     parser.add_argument("--out", type=Path, default=results.FOLDER)
     parser.add_argument("--data", default="builtin:cpp-headers")
     parser.add_argument("--ingot", default=str(results.ROOT / "build/release/ingot"))
     options = parser.parse_args()
     if options.recipes < len(RECIPES) and options.out == results.FOLDER:
         parser.error("--recipes makes figures that must not be judged: give --out FOLDER with it")
-    recipes = RECIPES[:options.recipes]
+    recipes = RECIPES[-options.recipes:]
     result = {**results.provenance((*results.KERNELS, "configs")), "tokens": options.tokens, "arms": {}}
     old = results.load("twins", options.out)
     if old and all(old.get(key) == result[key] for key in ("sources", "machine", "tokens")):
