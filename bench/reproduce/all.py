@@ -4,7 +4,7 @@
   bench/reproduce/all.py --budget 2h      experiments without results first, then stale ones, the shortest first
   bench/reproduce/all.py --miniature      every script with runs of a few steps, into a temporary folder
 
-Every script writes its results as it goes, so the command goes on where it stopped when it is given again. The miniature
+Every script writes its results as it goes, so the command continues where it stopped when it is given again. The miniature
 checks the settings of all arms, and takes less than three minutes on two free cores; its page is judged from its own results, and then the real page is compared with the real
 results. The exit code is 1 if a script fails or the page is not what its results say.
 """
@@ -46,13 +46,15 @@ def command_of(name):
     return script if name in claims.PROGRAMS else [*script, name]
 
 
-def finished(name):
-    """Returns whether the results have every arm on eight seeds and are not stale."""
-    found = results.load(name)
+def finished(name, folder=results.FOLDER):
+    """Returns whether the results are not stale, and have every arm on eight seeds or, of a script, all that claims take."""
+    found = results.load(name, folder)
     if found is None or results.is_stale(found):
         return False
     if name not in experiments.EXPERIMENTS:
-        return True
+        measured = claims.Measured(folder)
+        rows = (claims.Row(claim, measured) for claim in tomllib.loads(claims.CLAIMS.read_text())["claim"])
+        return not any(claims.command_of(name) in row.missing for row in rows)
     arms, figures = experiments.EXPERIMENTS[name][:2]
     return all(len(found["arms"].get(arm, {}).get(figure, {})) >= 8 for arm in arms for figure in figures)
 

@@ -241,7 +241,7 @@ def page(claims, measured, marks_stale=True):
              "Training runs on a processor have 0.2M parameters and 200 steps, and times are those of a processor: they can refute a "
              "mechanism, not a figure that was measured at scale. Differences are taken seed by seed; rates and decays are chosen for "
              "each arm on seeds that are not judged. A result is stale if the sources of the CPU that it depends on have changed since. An experiment needs 8 seeds, one whose runs take minutes 5.\n\n"
-             "`bench/reproduce/all.py --budget 2h` measures what is missing or stale, and goes on where it stopped.\n\n"
+             "`bench/reproduce/all.py --budget 2h` measures what is missing or stale, and continues where it stopped.\n\n"
              + table(["verdict", "claims"], [*counts, ["sum", len(rows)]])]
     header = ["", "place", "claim", "here", "smallest effect", "verdict", "command", "commit, date, machine"]
     for number_, title in enumerate(DOCUMENTS, 1):

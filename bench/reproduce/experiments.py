@@ -6,7 +6,7 @@
 Every arm trains on the same seeds, 1 to --seeds. Where an experiment has alternatives (rates, decays), each arm first
 takes the one with the lowest mean loss over two seeds, 101 and 102, that are not judged. A run takes one thread, and as
 many runs are made at once as there are cores. A script that was stopped, or
-whose --budget is over, goes on where it was if it is called again with the same options and sources. This script judges nothing: claims.toml has
+whose --budget is over, continues where it was if it is called again with the same options and sources. This script judges nothing: claims.toml has
 the rules, and claims.py applies them.
 """
 
@@ -302,7 +302,7 @@ def main():
         for name in options.names or EXPERIMENTS:
             Experiment(name, options, end).run()
     except OutOfTime:
-        print("the budget is over; the same command goes on", flush=True)
+        print("the budget is over; the same command continues", flush=True)
     return 0
 
 

@@ -13,6 +13,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(ROOT / "bench/reproduce"), str(ROOT / "bench")]
+import all as all_claims  # noqa: E402
 import claims  # noqa: E402
 import exact  # noqa: E402
 import experiments  # noqa: E402
@@ -182,6 +183,14 @@ class Page(Folder):
         self.assertNotEqual(code("int a = 1;"), code("int a = 2;"))
         for literal in ('"http://a"', '"\\"// not a comment"', "'\"'", 'R"(/* not a comment */)"', 'R"x(")" // )x"'):
             self.assertEqual(code(f"f({literal});"), f"f({literal});")
+
+    def test_a_script_that_was_interrupted_is_not_finished(self):
+        arms = {"llama-1b-tiny": {"loss": {"1": 4.0}, "loss_spike": {"1": 0.1}}}
+        claims.results.save("twins", {"arms": arms, "sources": {}}, self.folder)
+        self.assertFalse(all_claims.finished("twins", self.folder))
+        arms[twins.WORST] = {"loss_spike": dict.fromkeys("12345", 0.1)}
+        claims.results.save("twins", {"arms": arms, "sources": {}}, self.folder)
+        self.assertTrue(all_claims.finished("twins", self.folder))
 
     def test_interrupted_writes_leave_the_old_results(self):
         claims.results.save("x", {"arms": {"a": {"loss": {"1": math.inf}}}}, self.folder)
