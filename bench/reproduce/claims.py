@@ -181,7 +181,7 @@ class Row:
             commands.insert(0, "bench/reproduce/claims.py")
         if self.verdict == NEEDS_GPU:
             row = self.claim["gpu"]
-            return f"`bench/gpu/run.sh`, row {row}" if row != "none" else "no row of bench/gpu/rows.py yet"
+            return row if row.startswith("none") else f"`bench/gpu/run.sh`, row {row}"
         return "; ".join(f"`{command}`" for command in commands)
 
     def cells(self, measured, marks_stale):
