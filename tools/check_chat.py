@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Computes the loss of a checkpoint on chat data with transformers, conversation by conversation, and compares it with what
-`ingot eval --json` printed for the same file.
+"""Computes the loss of a checkpoint on chat data with transformers, conversation by conversation, and with trl, and compares
+both with what `ingot eval --json` printed for the same file.
 
   python tools/check_chat.py --write FILE.jsonl --text TEXT
   python tools/check_chat.py CHECKPOINT_DIR --chat FILE.jsonl --expect EVAL.json [--tolerance 1e-4]
@@ -10,8 +10,9 @@ The first command writes conversations of words of the text.
 Each conversation is rendered and tokenized by apply_chat_template(tokenize=True). Its labels are -100 outside of the
 assistant's turns: a token has a label if one of its characters lies in an assistant's content, or in the end-of-sequence
 token behind it. The conversations are not packed, so equal losses also mean that packed ones do not see each other. The
-folder's template must write contents as they are. Exits with 1 if the number of labels differs, or the mean loss by more
-than the tolerance.
+folder's template must be tests/golden/chat/zephyr.jinja. For trl's SFTTrainer (assistant_only_loss) it is marked: an answer is
+what a model generates, its content and the end-of-sequence token. Exits with 1 if the number of labels differs, or the mean
+loss by more than the tolerance.
 
 Needs: pip install -r tools/requirements-oracle.txt. The script does not use the network.
 """
@@ -21,14 +22,22 @@ import json
 import os
 import random
 import sys
+import tempfile
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_OFFLINE"] = "1"
 
+import datasets  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
+import trl  # noqa: E402
 from check_hf_export import load_model, load_tokenizer  # noqa: E402
+
+# The answer of zephyr.jinja, and the same text with the marks by which trl finds what a model generates. A line break behind a
+# mark is not written, and one behind an expression is.
+ANSWER = "{{ '<|assistant|>\\n'  + message['content'] + eos_token }}"
+MARKED = "{{ '<|assistant|>\\n' }}{% generation %}{{ message['content'] + eos_token }}{% endgeneration %}{{ '' }}"
 
 
 def conversations(words):
@@ -60,6 +69,28 @@ def labels_of(tokenizer, messages):
     return ids, [-100] + labels[1:]
 
 
+def loss_of_trl(model, tokenizer, chats):
+    """Returns trl's mean loss per label, and the number of labels."""
+    texts = [tokenizer.apply_chat_template(messages, tokenize=False) for messages in chats]
+    tokenizer.chat_template = tokenizer.chat_template.replace(ANSWER, MARKED)
+    if texts != [tokenizer.apply_chat_template(messages, tokenize=False) for messages in chats] or "generation" not in tokenizer.chat_template:
+        sys.exit("check_chat: the template is not tests/golden/chat/zephyr.jinja")
+    datasets.disable_progress_bars()
+    data = datasets.Dataset.from_list([{"messages": messages} for messages in chats])
+    loss = count = 0
+    with tempfile.TemporaryDirectory() as folder:
+        config = trl.SFTConfig(output_dir=folder, max_length=None, assistant_only_loss=True, report_to="none", use_cpu=True, bf16=False,
+                               disable_tqdm=True, per_device_eval_batch_size=4)
+        trainer = trl.SFTTrainer(model=model, args=config, train_dataset=data, eval_dataset=data, processing_class=tokenizer)
+        model.eval()
+        for batch in trainer.get_eval_dataloader():
+            targets = (batch["labels"][:, 1:] != -100).sum().item()
+            with torch.no_grad():
+                loss += trainer.compute_loss(model, batch).item() * targets
+            count += targets
+    return loss / count, count
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", nargs="?")
@@ -74,6 +105,7 @@ def main():
         return
     model, tokenizer = load_model(given.folder), load_tokenizer(given.folder)
     loss = count = 0
+    kept = []
     for line in given.chat.read_text().splitlines():
         messages = json.loads(line)["messages"]
         ids, labels = labels_of(tokenizer, messages)
@@ -82,15 +114,17 @@ def main():
             ids, labels = labels_of(tokenizer, messages)
         if len(ids) > model.config.max_position_embeddings:
             continue
+        kept.append(messages)
         targets = sum(label != -100 for label in labels)
         with torch.no_grad():
             mean = model(input_ids=torch.tensor([ids]), labels=torch.tensor([labels])).loss.item()
         loss += mean * targets
         count += targets
     expected = json.loads(given.expect.read_text())
-    print(f"transformers {transformers.__version__}: loss {loss / count:.7f} on {count} tokens; ingot: "
-          f"{expected['loss']:.7f} on {expected['tokens']}")
-    if expected["tokens"] != count or abs(expected["loss"] - loss / count) > given.tolerance:
+    found = {f"transformers {transformers.__version__}": (loss / count, count), f"trl {trl.__version__}": loss_of_trl(model, tokenizer, kept)}
+    for name, (mean, labels) in found.items():
+        print(f"{name}: loss {mean:.7f} on {labels} tokens; ingot: {expected['loss']:.7f} on {expected['tokens']}")
+    if any(expected["tokens"] != labels or abs(expected["loss"] - mean) > given.tolerance for mean, labels in found.values()):
         sys.exit(f"check_chat: {given.folder}: the losses differ")
 
 
