@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 SCRIPTS = {"plans": 5, "messages": 60, "loader": 500, "exact_tests": 60, "checkpointing": 150, "times": 700, "twins": 900}
 MINIATURE = {"plans": [], "messages": ["--rounds", "6", "--tiny"], "loader": ["--rounds", "6", "--tiny"],
              "checkpointing": ["--rounds", "6", "--tiny"], "times": ["--rounds", "6", "--steps", "1", "--tiny"],
-             "twins": ["--seeds", "2", "--tokens", "32k", "--recipes", "1"]}
+             "twins": ["--seeds", "2", "--tokens", "72k", "--recipes", "1"]}
 # One experiment of each kind: fixed arms, arms that choose a rate, and arms whose figure is their best rate.
 MINIATURE_EXPERIMENTS = ("head_scales", "norm_before_spike", "beta2", "rate_of_batch")
 

@@ -63,6 +63,12 @@ def spikes(losses):
     return max(loss - min(means[:i]) for i, loss in enumerate(losses[8:], 1))
 
 
+def lasting_rise(losses):
+    """Returns by how many nats the mean of eight steps rises at most above the lowest mean of eight steps before them."""
+    means = [runs.mean(losses[i:i + 8]) for i in range(len(losses) - 7)]
+    return max(mean - min(means[:i - 7]) for i, mean in enumerate(means) if i >= 8)
+
+
 def norm_before_spike(result):
     """Returns the mean gradient norm of the five steps before the largest rise of the loss, over the median norm."""
     losses, norms = result.series("loss"), result.series("grad_norm")

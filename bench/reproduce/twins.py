@@ -2,16 +2,20 @@
 """Trains the tiny twin of every published recipe (configs/*-tiny.toml) on several seeds, and writes results/twins.json.
 
 A twin has 4 layers of width 256 and trains on a quarter of a million tokens, an eighth of its own length; schedules
-shrink with it. It trains on one rank, whatever layout its recipe has. The figure "loss_spike" is the largest rise of the training loss above the lowest mean of eight steps
-before it; the arm "worst of all" has the largest one of each seed. Runs that are in the file are not repeated.
+shrink with it. It trains on one rank, whatever layout its recipe has, and on one thread, as many twins at once as there are
+cores. The figure "loss_spike" is the largest rise of one step's training loss above the lowest mean of eight steps before it. A
+single hard batch is one too, so "lasting_rise" is that of the mean of eight steps. The arm "worst of all" has the largest
+figures of each seed. Runs that are in the file are not repeated.
 """
 
 import argparse
 import math
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import experiments
@@ -20,13 +24,14 @@ import runs
 
 RECIPES = sorted(path.stem for path in (results.ROOT / "configs").glob("*-tiny.toml"))
 WORST = "worst of all"
+RISES = ("loss_spike", "lasting_rise")
 
 
 def train(options, recipe, seed):
-    """Returns the validation loss and the largest spike; infinity for both if the run ended with an error."""
+    """Returns the figures of a run; they are infinite if it ended with an error."""
     folder = Path(tempfile.mkdtemp(prefix="reproduce-"))
     settings = {"train.seed": seed, "sample.count": 0, "eval.every": 0, "train.max_tokens": options.tokens, "train.log_every": 1,
-                **{f"parallel.{axis}": 1 for axis in ("dp", "fsdp", "tp", "pp")}}
+                "train.threads": 1, **{f"parallel.{axis}": 1 for axis in ("dp", "fsdp", "tp", "pp")}}
     command = [options.ingot, "train", recipe, "--data", options.data, "--out", str(folder / "run")]
     for key, value in settings.items():
         command += ["--set", f"{key}={value}"]
@@ -36,8 +41,9 @@ def train(options, recipe, seed):
     run = runs.Result(folder / "run")
     shutil.rmtree(folder)
     if done.returncode != 0:
-        return {"loss": math.inf, "loss_spike": math.inf}
-    return {"loss": run.val_loss, "loss_spike": experiments.spikes(run.series("loss"))}
+        return dict.fromkeys(("loss", *RISES), math.inf)
+    losses = run.series("loss")
+    return {"loss": run.val_loss, "loss_spike": experiments.spikes(losses), "lasting_rise": experiments.lasting_rise(losses)}
 
 
 def main():
@@ -58,15 +64,15 @@ def main():
         result = old
     arms = result["arms"]
     for seed in map(str, range(1, options.seeds + 1)):
-        for recipe in recipes:
-            if seed in arms.get(recipe, {}).get("loss", {}):
-                continue
-            for figure, value in train(options, recipe, seed).items():
-                arms.setdefault(recipe, {}).setdefault(figure, {})[seed] = value
-            print(f"{recipe}, seed {seed}: {arms[recipe]['loss'][seed]:.4f}", flush=True)
-            results.save("twins", result, options.out)
-        worst = max(arms[recipe]["loss_spike"][seed] for recipe in recipes)
-        arms.setdefault(WORST, {}).setdefault("loss_spike", {})[seed] = worst
+        missing = [recipe for recipe in recipes if seed not in arms.get(recipe, {}).get(RISES[-1], {})]
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            for recipe, figures in zip(missing, pool.map(lambda recipe, seed=seed: train(options, recipe, seed), missing)):
+                for figure, value in figures.items():
+                    arms.setdefault(recipe, {}).setdefault(figure, {})[seed] = value
+                print(f"{recipe}, seed {seed}: {arms[recipe]['loss'][seed]:.4f}", flush=True)
+                results.save("twins", result, options.out)
+        for figure in RISES:
+            arms.setdefault(WORST, {}).setdefault(figure, {})[seed] = max(arms[recipe][figure][seed] for recipe in recipes)
         results.save("twins", result, options.out)
     return 0
 

@@ -188,7 +188,7 @@ class Page(Folder):
         arms = {"llama-1b-tiny": {"loss": {"1": 4.0}, "loss_spike": {"1": 0.1}}}
         claims.results.save("twins", {"arms": arms, "sources": {}}, self.folder)
         self.assertFalse(all_claims.finished("twins", self.folder))
-        arms[twins.WORST] = {"loss_spike": dict.fromkeys("12345", 0.1)}
+        arms[twins.WORST] = {figure: dict.fromkeys("12345", 0.1) for figure in twins.RISES}
         claims.results.save("twins", {"arms": arms, "sources": {}}, self.folder)
         self.assertTrue(all_claims.finished("twins", self.folder))
 
