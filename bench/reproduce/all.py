@@ -24,7 +24,7 @@ import results
 
 HERE = Path(__file__).resolve().parent
 # Seconds of the scripts on two cores; experiments are behind them in the order of their runs.
-SCRIPTS = {"plans": 5, "messages": 60, "loader": 500, "exact_tests": 60, "checkpointing": 150, "times": 700, "twins": 900}
+SCRIPTS = {"plans": 5, "messages": 65, "loader": 1400, "exact_tests": 60, "checkpointing": 170, "times": 300, "twins": 900}
 MINIATURE = {"plans": [], "messages": ["--rounds", "6", "--tiny"], "loader": ["--rounds", "6", "--tiny"],
              "checkpointing": ["--rounds", "6", "--tiny"], "times": ["--rounds", "6", "--steps", "1", "--tiny"],
              "twins": ["--seeds", "2", "--tokens", "72k", "--recipes", "1"]}

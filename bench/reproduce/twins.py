@@ -63,17 +63,18 @@ def main():
     if old and all(old.get(key) == result[key] for key in ("sources", "machine", "tokens")):
         result = old
     arms = result["arms"]
-    for seed in map(str, range(1, options.seeds + 1)):
-        missing = [recipe for recipe in recipes if seed not in arms.get(recipe, {}).get(RISES[-1], {})]
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            for recipe, figures in zip(missing, pool.map(lambda recipe, seed=seed: train(options, recipe, seed), missing)):
-                for figure, value in figures.items():
-                    arms.setdefault(recipe, {}).setdefault(figure, {})[seed] = value
-                print(f"{recipe}, seed {seed}: {arms[recipe]['loss'][seed]:.4f}", flush=True)
-                results.save("twins", result, options.out)
-        for figure in RISES:
-            arms.setdefault(WORST, {}).setdefault(figure, {})[seed] = max(arms[recipe][figure][seed] for recipe in recipes)
-        results.save("twins", result, options.out)
+    seeds = [str(seed) for seed in range(1, options.seeds + 1)]
+    missing = [(recipe, seed) for seed in seeds for recipe in recipes if seed not in arms.get(recipe, {}).get(RISES[-1], {})]
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        for (recipe, seed), figures in zip(missing, pool.map(lambda pair: train(options, *pair), missing)):
+            for figure, value in figures.items():
+                arms.setdefault(recipe, {}).setdefault(figure, {})[seed] = value
+            print(f"{recipe}, seed {seed}: {arms[recipe]['loss'][seed]:.4f}", flush=True)
+            results.save("twins", result, options.out)
+    for figure in RISES:
+        worst = {seed: max(arms[recipe][figure][seed] for recipe in recipes) for seed in seeds}
+        arms.setdefault(WORST, {})[figure] = worst
+    results.save("twins", result, options.out)
     return 0
 
 
