@@ -73,7 +73,7 @@ def loss_of_trl(model, tokenizer, chats):
     """Returns trl's mean loss per label, and the number of labels."""
     texts = [tokenizer.apply_chat_template(messages, tokenize=False) for messages in chats]
     tokenizer.chat_template = tokenizer.chat_template.replace(ANSWER, MARKED)
-    if texts != [tokenizer.apply_chat_template(messages, tokenize=False) for messages in chats] or "generation" not in tokenizer.chat_template:
+    if texts != [tokenizer.apply_chat_template(messages, tokenize=False) for messages in chats] or MARKED not in tokenizer.chat_template:
         sys.exit("check_chat: the template is not tests/golden/chat/zephyr.jinja")
     datasets.disable_progress_bars()
     data = datasets.Dataset.from_list([{"messages": messages} for messages in chats])
